@@ -1,0 +1,45 @@
+# Everything runs from .venv, which is made at first use and again only when the two files
+# that say what belongs in it have changed.
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+# Relative, so that a checkout under a path with spaces works. pip 25.3 and later read the
+# second name for the packages that build ours, earlier ones the first.
+export PIP_CONSTRAINT := constraints.txt
+export PIP_BUILD_CONSTRAINT := constraints.txt
+
+.PHONY: help quickstart test format clean
+
+help:
+	@echo "make quickstart   a minute on a CPU: train, sample, re-draft, report"
+	@echo "make test         lint, format check, types, tests"
+	@echo "make format       format the code and apply the safe lint fixes"
+	@echo "make clean        remove caches and build outputs; .venv and runs stay"
+
+quickstart: $(INSTALLED)
+	$(BIN)/redraft quickstart
+
+test: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/python -m pytest -n auto --maxprocesses 4
+
+format: $(INSTALLED)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf dist build .pytest_cache .ruff_cache .hypothesis
+	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+		"redraft needs Python 3.11 or newer, got %d.%d from $(PYTHON); name another one with make PYTHON=..." \
+		% sys.version_info[:2])'
+	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
+	@echo "Installing redraft into .venv (once; PyTorch is large where it is not at hand) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,web]'
+	@touch $@
