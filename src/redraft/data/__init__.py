@@ -1,0 +1,9 @@
+"""Stage 1: what is learned from.
+
+corpus.py     three parts by hash; items to ids
+lines.py      any text file, bring your own
+molecules.py  ZINC-250k sample; SMILES files
+stories.py    TinyStories files; a synthetic maker
+playlists.py  a synthetic maker with embeddings
+samples/      what comes with the package
+"""

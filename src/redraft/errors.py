@@ -1,0 +1,20 @@
+"""A user's mistake: one sentence that says what came and what is accepted."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Told in one sentence, without a traceback; the command then exits with code 2."""
+
+
+def unknown(kind: str, got: str, accepted: Iterable[str]) -> UserError:
+    """The error for a name that is not in a table, with the nearest name as a suggestion.
+
+    >>> print(unknown("method", "vsd", ["mdlm", "vsdd"]))
+    unknown method 'vsd'; did you mean 'vsdd'? Accepted: mdlm, vsdd
+    """
+    accepted = list(accepted)
+    near = difflib.get_close_matches(got, accepted, n=1, cutoff=0.5)
+    hint = f"; did you mean '{near[0]}'?" if near else "."
+    return UserError(f"unknown {kind} '{got}'{hint} Accepted: {', '.join(accepted)}")

@@ -1,0 +1,137 @@
+"""Semantic IDs: tracks whose embeddings point the same way share tokens.
+
+Locality-sensitive hashing: `levels * bits` random hyperplanes through the mean of the embeddings;
+the side of each plane is one bit, and `bits` of them make the code of a level. A track is then
+`levels` tokens, and a playlist has no ending.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from redraft.errors import UserError
+from redraft.tokenizers.base import SPECIALS, Tokenizer, UnknownToken, content, shorten
+
+MOST_BITS = 16
+"""Of one level; the codes of all levels fit into one integer of 62 bits."""
+
+Codes = tuple[int | None, ...]
+"""One track's codes by level; None where a token is no code of its level, as a mask is not."""
+
+
+class Collisions(NamedTuple):
+    """How many tracks share their codes with others."""
+
+    tracks: int
+    triplets: int
+    mean: float
+    largest: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.tracks} tracks have {self.triplets} distinct triplets: "
+            f"{self.mean:.2f} tracks each, {self.largest} at most"
+        )
+
+
+class SemanticIdTokenizer(Tokenizer):
+    """Lists of track indices to tokens, and tokens to triplets of codes."""
+
+    name = "semantic-id"
+    ending = ()
+
+    def __init__(self, codes: np.ndarray, bits: int = 7, shared: bool = True):
+        self.codes = np.asarray(codes, np.int64)  # (n_tracks, levels)
+        if self.codes.ndim != 2 or not self.codes.size:
+            raise UserError(f"codes must be a matrix (tracks, levels), got {self.codes.shape}")
+        self.width = self.codes.shape[1]
+        self.bits, self.shared = bits, shared
+        _check_size(self.width, bits)
+        if self.codes.min() < 0 or self.codes.max() >= 2**bits:
+            raise UserError(f"codes of {bits} bits must be from 0 to {2**bits - 1}")
+        levels = np.arange(self.width)
+        self._first = len(SPECIALS) + levels * (0 if shared else 2**bits)  # (levels,)
+        self._tracks: dict[Codes, list[int]] = defaultdict(list)
+        for track, triplet in enumerate(self.codes.tolist()):
+            self._tracks[tuple(triplet)].append(track)
+        if shared:
+            super().__init__(str(code) for code in range(2**bits))
+        else:
+            super().__init__(f"{level}:{code}" for level in levels for code in range(2**bits))
+
+    @classmethod
+    def fit(
+        cls,
+        embeddings: np.ndarray,
+        levels: int = 3,
+        bits: int = 7,
+        shared: bool = True,
+        seed: int = 0,
+    ) -> Self:
+        """Hash the rows of `embeddings`, (n_tracks, d)."""
+        embeddings = np.asarray(embeddings, np.float64)
+        if embeddings.ndim != 2 or not embeddings.size or not np.isfinite(embeddings).all():
+            raise UserError(
+                f"embeddings must be finite numbers (tracks, dimensions), got {embeddings.shape}"
+            )
+        _check_size(levels, bits)
+        planes = np.random.default_rng(seed).normal(size=(embeddings.shape[1], levels * bits))
+        sides = (embeddings - embeddings.mean(0)) @ planes > 0  # (n_tracks, levels * bits)
+        codes = sides.reshape(-1, levels, bits) @ (1 << np.arange(bits))  # (n_tracks, levels)
+        return cls(codes, bits, shared)
+
+    def parse(self, text: str) -> list[int]:
+        """Track indices, separated by white space."""
+        try:
+            return [int(word) for word in text.split()]
+        except ValueError:
+            raise UserError(
+                f"a playlist is a row of track indices, got {shorten(text.strip())}"
+            ) from None
+
+    def ids(self, item: Sequence[int]) -> list[int]:
+        for track in item:
+            if not 0 <= track < len(self.codes):
+                raise UnknownToken(
+                    f"track {track} in {shorten(list(item))} is none of the known tracks, "
+                    f"0 to {len(self.codes) - 1}"
+                )
+        return (self.codes[np.asarray(item, np.int64)] + self._first).ravel().tolist()
+
+    def decode(self, ids: Iterable[int]) -> list[Codes]:
+        known = content(ids)
+        known = np.array(known[: len(known) - len(known) % self.width], np.int64)
+        codes = known.reshape(-1, self.width) - self._first
+        return [
+            tuple(code if 0 <= code < 2**self.bits else None for code in triplet)
+            for triplet in codes.tolist()
+        ]
+
+    def tracks(self, triplet: Codes) -> list[int]:
+        """The tracks with these codes, possibly none."""
+        return list(self._tracks.get(tuple(triplet), ()))
+
+    def collisions(self) -> Collisions:
+        sizes = [len(tracks) for tracks in self._tracks.values()]
+        return Collisions(sum(sizes), len(sizes), float(np.mean(sizes)), max(sizes))
+
+    def to_dict(self) -> dict[str, Any]:
+        packed = (self.codes << self.bits * np.arange(self.width)).sum(1)
+        settings = {"levels": self.width, "bits": self.bits, "shared": self.shared}
+        return {**settings, "codes": packed.tolist()}
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, Any]) -> Self:
+        bits, packed = stored["bits"], np.array(stored["codes"], np.int64)
+        codes = packed[:, None] >> bits * np.arange(stored["levels"]) & (2**bits - 1)
+        return cls(codes, bits, stored["shared"])
+
+
+def _check_size(levels: int, bits: int) -> None:
+    if not (1 <= bits <= MOST_BITS and 1 <= levels <= 62 // bits):
+        raise UserError(
+            f"semantic IDs have 1 to {MOST_BITS} bits a level and at most 62 in all, "
+            f"got {levels} levels of {bits} bits"
+        )
