@@ -1,0 +1,68 @@
+"""Encoded sequences as batches of nearly equal length, a pure function of (seed, step)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from redraft.tokenizers.base import PAD
+
+
+@dataclass(frozen=True)
+class Batch:
+    x0: Tensor
+    """(B, L) token ids, padded with PAD on the right."""
+    padded: bool
+    """Whether there is any PAD at all."""
+    weight: float
+    """Tokens of this batch over those of a mean batch: keeps the objective a mean over tokens."""
+
+
+def collate(sequences: Sequence[np.ndarray], device: torch.device | str = "cpu") -> Tensor:
+    """(B, L) ids from sequences of any length."""
+    x = np.full((len(sequences), max(map(len, sequences))), PAD, dtype=np.int64)
+    for row, sequence in zip(x, sequences, strict=True):
+        row[: len(sequence)] = sequence
+    return torch.from_numpy(x).to(device)
+
+
+class Batches:
+    """`batches[step]` is batch number `step` of an endless stream, the same for every caller.
+
+    Each epoch shuffles the sequences, sorts them by length (so that almost no batch needs padding),
+    cuts them into batches and shuffles those. There is no state to save for a resumed run.
+    """
+
+    def __init__(
+        self,
+        sequences: Sequence[np.ndarray],
+        size: int,
+        seed: int,
+        device: torch.device | str = "cpu",
+    ):
+        self.sequences, self.seed, self.device = sequences, seed, device
+        self.size = min(size, len(sequences))
+        self.per_epoch = len(sequences) // self.size
+        self.lengths = np.array([len(s) for s in sequences])
+        self.epoch = -1
+
+    def _shuffle(self, epoch: int) -> None:
+        rng = np.random.default_rng((self.seed, epoch))
+        order = rng.permutation(len(self.sequences))[: self.per_epoch * self.size]
+        order = order[np.argsort(self.lengths[order], kind="stable")]
+        self.order = rng.permutation(order.reshape(self.per_epoch, self.size))
+        self.epoch = epoch
+
+    def __getitem__(self, step: int) -> Batch:
+        epoch, index = divmod(step, self.per_epoch)
+        if epoch != self.epoch:
+            self._shuffle(epoch)
+        chosen = self.order[index]
+        lengths = self.lengths[chosen]
+        return Batch(
+            x0=collate([self.sequences[i] for i in chosen], self.device),
+            padded=bool(lengths.min() < lengths.max()),
+            weight=float(lengths.mean() / self.lengths.mean()),
+        )

@@ -1,0 +1,305 @@
+"""A run is one frozen Config: a TOML recipe, overridden by flags, saved beside the weights.
+
+Nothing here imports torch, so that `--help` answers at once.
+"""
+
+import dataclasses
+import tomllib
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from redraft.errors import UserError, unknown
+
+
+def check(condition: bool, message: str) -> None:
+    if not condition:
+        raise UserError(message)
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    domain: str = "molecules"
+    """What the sequences are: molecules, stories, playlists, or lines of your own."""
+    file: str | None = None
+    """A file of sequences; without one, the data that come with the package."""
+    tokenizer: str | None = None
+    """smiles, chars, words, bpe or semantic-id; by default the domain's own."""
+    vocabulary: int = 2048
+    """Largest vocabulary, for the tokenizers that choose one (bpe, words)."""
+    max_length: int | None = None
+    """Longest sequence in tokens, its end included; by default that of the data."""
+    long: Literal["error", "drop", "cut"] = "error"
+    """What to do with sequences above max_length."""
+    unknown: Literal["error", "drop"] = "error"
+    """What to do with sequences that hold unknown tokens."""
+    synthetic: int = 20_000
+    """How many sequences to make, where the domain's data are synthetic."""
+
+    def __post_init__(self):
+        check(self.vocabulary >= 6, f"data.vocabulary must be at least 6, got {self.vocabulary}")
+        check(
+            self.max_length is None or self.max_length >= 2,
+            f"data.max_length must be at least 2, got {self.max_length}",
+        )
+        check(self.synthetic >= 10, f"data.synthetic must be at least 10, got {self.synthetic}")
+
+
+@dataclass(frozen=True)
+class NoiseConfig:
+    T: int = 50
+    """Number of diffusion steps."""
+    schedule: Literal["linear", "cosine"] = "linear"
+    """How alpha_bar falls from 1 to 0."""
+    rank: int | None = None
+    """Rank of the learned A_t; None is the paper's full D x D."""
+    hidden: int = 128
+    """Hidden width of the network that gives A_t."""
+    tau: float = 0.3
+    """Temperature of the fixed semantic kernel, softmax(cosine / tau)."""
+
+    def __post_init__(self):
+        check(self.T >= 2, f"noise.T must be at least 2, got {self.T}")
+        check(
+            self.rank is None or self.rank >= 1, f"noise.rank must be at least 1, got {self.rank}"
+        )
+        check(self.tau > 0, f"noise.tau must be above 0, got {self.tau}")
+
+
+@dataclass(frozen=True)
+class DenoiserConfig:
+    width: int = 512
+    """Width D of the embeddings and of every layer."""
+    layers: int = 10
+    """Number of transformer layers."""
+    heads: int = 16
+    """Number of attention heads."""
+    positions: Literal["rotary", "learned"] = "rotary"
+    """How the denoiser knows positions."""
+    time: bool = True
+    """Whether the denoiser is told t (masked diffusion does not need to be)."""
+
+    def __post_init__(self):
+        head, rest = divmod(self.width, self.heads)
+        check(
+            rest == 0 and head % 2 == 0,
+            f"denoiser.width must be an even multiple of denoiser.heads, "
+            f"got width {self.width} and heads {self.heads}",
+        )
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    lr: float = 1e-3
+    """Peak learning rate."""
+    betas: tuple[float, float] = (0.9, 0.99)
+    """Adam's two decay rates."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay."""
+    clip: float = 1.0
+    """Largest gradient norm; 0 means no clipping."""
+    warmup: float = 0.02
+    """Share of the run in which the learning rate rises."""
+    decay: Literal["cosine", "linear", "constant"] = "cosine"
+    """How the learning rate falls after warm-up (the paper's is constant)."""
+
+    def __post_init__(self):
+        check(self.lr > 0, f"lr must be above 0, got {self.lr}")
+        check(0 <= self.warmup < 1, f"warmup must be in [0, 1), got {self.warmup}")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    steps: int | None = 2000
+    """Optimizer steps of the denoiser, or None to be stopped by `seconds` alone."""
+    seconds: float | None = None
+    """Stop after so many seconds of training, if that comes first."""
+    batch: int = 512
+    """Sequences in a batch."""
+    bound: Literal["joint", "split"] = "joint"
+    """Estimator of the bound: one pass with t in 1..T, or the paper's two passes."""
+    precision: Literal["float32", "bf16"] = "float32"
+    """Arithmetic of the denoiser; the bound itself is always computed in float32."""
+    ema: float = 0.999
+    """Decay of the averaged weights used for sampling."""
+    device: str = "auto"
+    """cpu, cuda, or auto: the GPU where there is one."""
+    compile: bool = False
+    """Compile the denoiser (pays on a GPU)."""
+    log_every: int = 50
+    """Steps between two lines of metrics.jsonl."""
+    save_every: int = 500
+    """Steps between two saved states."""
+    validate: int = 256
+    """Validation sequences on which the exact bound is computed at the start and the end."""
+
+    def __post_init__(self):
+        check(
+            self.steps is not None or self.seconds is not None,
+            "give train.steps or train.seconds, got neither",
+        )
+        for name in ("steps", "seconds"):
+            value = getattr(self, name)
+            check(value is None or value > 0, f"train.{name} must be above 0, got {value}")
+        check(self.batch >= 1, f"train.batch must be at least 1, got {self.batch}")
+        check(0 <= self.ema < 1, f"train.ema must be in [0, 1), got {self.ema}")
+        check(self.log_every >= 1, f"train.log_every must be at least 1, got {self.log_every}")
+        check(self.save_every >= 1, f"train.save_every must be at least 1, got {self.save_every}")
+
+
+@dataclass(frozen=True)
+class LeaderConfig:
+    """The player that learns the noise (VSDD, and where it applies D3PM-Reinforce and FLDD)."""
+
+    optimizer: OptimizerConfig = field(
+        default_factory=lambda: OptimizerConfig(lr=2e-4, warmup=0.0, decay="constant")
+    )
+    """Its own Adam; decay = "constant" is the paper's, another lets it follow the denoiser's."""
+    block: int = 100
+    """Denoiser steps N between two moves of the leader; kernels are rebuilt as often."""
+    probes: int = 8
+    """Corruptions K that are tried at each move."""
+    gamma: float = 1e-2
+    """Step size of the virtual gradient step."""
+    credit: Literal["batch", "sequence"] = "batch"
+    """One reward for each probe (the paper's), or one for each sequence of each probe."""
+    batch: int = 128
+    """Held-out sequences on which the leader tries its corruptions."""
+    clip_reward: float = 3.0
+    """Largest normalised reward c."""
+    variance_decay: float = 0.9
+    """Forgetting of the running reward variance."""
+    terminal: float = 1.0
+    """Weight lambda_T of KL(Qbar_T || uniform)."""
+    rest_first: float = 0.0
+    """Share of the run before the leader's first move."""
+    rest_last: float = 0.0
+    """Share of the run after the leader's last move."""
+    entropy_floor: float = 0.0
+    """Row entropies of M below this share of the largest possible one are pushed back up."""
+    entropy_weight: float = 10.0
+    """How strongly they are pushed."""
+
+    def __post_init__(self):
+        check(self.block >= 1, f"leader.block must be at least 1, got {self.block}")
+        check(self.probes >= 2, f"leader.probes must be at least 2, got {self.probes}")
+        check(self.gamma > 0, f"leader.gamma must be above 0, got {self.gamma}")
+        check(self.batch >= 1, f"leader.batch must be at least 1, got {self.batch}")
+        check(
+            0 <= self.entropy_floor < 1,
+            f"leader.entropy_floor must be in [0, 1), got {self.entropy_floor}",
+        )
+        check(
+            self.rest_first >= 0 and self.rest_last >= 0 and self.rest_first + self.rest_last <= 1,
+            f"leader.rest_first and leader.rest_last are shares of the run that add up to at most "
+            f"1, got {self.rest_first} and {self.rest_last}",
+        )
+
+
+@dataclass(frozen=True)
+class FlddConfig:
+    warmup: float = 0.3
+    """Share of the run on Concrete relaxations, before the score-function estimator."""
+    temperature: tuple[float, float] = (1.0, 1e-3)
+    """Temperature of the relaxation at the start and at the end of that warm-up."""
+
+    def __post_init__(self):
+        check(0 <= self.warmup <= 1, f"fldd.warmup must be in [0, 1], got {self.warmup}")
+        check(min(self.temperature) > 0, f"fldd.temperature must be above 0: {self.temperature}")
+
+
+@dataclass(frozen=True)
+class Config:
+    method: str = "vsdd"
+    """mdlm, d3pm-uniform, d3pm-semantic, d3pm-reinforce, fldd or vsdd."""
+    seed: int = 0
+    """Seed of weights, batches and noise."""
+    data: DataConfig = field(default_factory=DataConfig)
+    noise: NoiseConfig = field(default_factory=NoiseConfig)
+    denoiser: DenoiserConfig = field(default_factory=DenoiserConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    leader: LeaderConfig = field(default_factory=LeaderConfig)
+    fldd: FlddConfig = field(default_factory=FlddConfig)
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Config":
+        return _build(cls, values, where="")
+
+
+def _build(cls: type, values: dict[str, Any], where: str, base: Any = None) -> Any:
+    """A dataclass from nested dicts over its defaults; an unknown key or wrong type is an error."""
+    base = cls() if base is None else base
+    hints = typing.get_type_hints(cls)
+    changes = {}
+    for key, value in values.items():
+        if key not in hints:
+            raise unknown(f"key in {where or 'the recipe'}", key, hints)
+        kind, path = hints[key], f"{where}.{key}".lstrip(".")
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            check(isinstance(value, dict), f"{path} must be a table, got {value!r}")
+            changes[key] = _build(kind, value, path, getattr(base, key))
+        else:
+            changes[key] = _coerce(kind, value, path)
+    return dataclasses.replace(base, **changes)
+
+
+def _coerce(kind: Any, value: Any, path: str) -> Any:
+    """`value` as the annotated type, or one sentence that says what is accepted."""
+    origin, options = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        if value not in options:
+            raise unknown(f"value of {path}", str(value), map(str, options))
+        return value
+    if origin is tuple:
+        check(
+            isinstance(value, list | tuple) and len(value) == len(options),
+            f"{path} must be {len(options)} numbers, got {value!r}",
+        )
+        return tuple(_coerce(option, v, path) for option, v in zip(options, value, strict=True))
+    if origin in (typing.Union, types.UnionType):
+        if value is None or value == "none":
+            return None
+        return _coerce(next(o for o in options if o is not type(None)), value, path)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is not kind:
+        raise UserError(f"{path} must be {kind.__name__}, got {value!r}")
+    return value
+
+
+def recipes_folder() -> Path:
+    """The recipes of the checkout, or those inside the installed package."""
+    checkout = Path(__file__).parents[2] / "recipes"
+    return checkout if checkout.is_dir() else Path(__file__).parent / "recipes"
+
+
+def recipe_names() -> list[str]:
+    root = recipes_folder()
+    return sorted(str(p.relative_to(root).with_suffix("")) for p in root.rglob("*.toml"))
+
+
+def read_recipe(name: str | Path) -> Config:
+    """A recipe by name (`tiny/vsdd`) or by path (`my.toml`).
+
+    >>> read_recipe("tiny/vsdd").method
+    'vsdd'
+    """
+    path = Path(name)
+    if path.suffix != ".toml":
+        if str(name) not in recipe_names():
+            raise unknown("recipe", str(name), recipe_names())
+        path = recipes_folder() / f"{name}.toml"
+    if not path.is_file():
+        raise UserError(f"no recipe file at {path}; recipes by name: {', '.join(recipe_names())}")
+    try:
+        return Config.from_dict(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not a TOML file: {error}") from None
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None

@@ -1,0 +1,67 @@
+"""Absorbing noise (MDLM): a token is kept, or becomes MASK and stays so.
+
+    q(x_t = x_0) = alpha_bar_t,   q(x_t = MASK) = 1 - alpha_bar_t
+
+SUBS: the denoiser puts no mass on MASK, and tokens that are not masked are carried over. The step
+from a masked token keeps the mask with probability stay = (1 - alpha_bar_{t-1}) / (1 - alpha_bar_t)
+and else draws from p, so that the KL is (1 - stay) * -log p(x_0), on masked tokens alone.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from redraft.noise.draws import Generators, uniform
+from redraft.noise.markov import MarkovProcess, check_times
+from redraft.noise.process import indicator
+from redraft.tokenizers.base import MASK, PAD
+
+
+class AbsorbingProcess(MarkovProcess):
+    """`alpha_bar` (T + 1,) is the share of tokens not yet masked."""
+
+    def __init__(self, V: int, alpha_bar: Tensor, dtype: torch.dtype = torch.float32):
+        super().__init__(V, T=len(alpha_bar) - 1)
+        self.register_buffer("alpha_bar", alpha_bar.to(dtype), persistent=False)
+
+    alpha_bar: Tensor
+
+    def _stay(self, t: Tensor) -> Tensor:
+        """(B,) chance that a token masked at t was masked at t - 1."""
+        return (1 - self.alpha_bar[t - 1]) / (1 - self.alpha_bar[t])
+
+    def corrupt(self, x0: Tensor, t: Tensor, generator: Generators = None) -> Tensor:
+        masked = uniform(x0.shape, x0.device, generator) >= self.alpha_bar[t][:, None]
+        return torch.where(masked & (x0 != PAD), MASK, x0)
+
+    def log_prob(self, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
+        kept = self.alpha_bar[t][:, None]
+        tiny = torch.finfo(kept.dtype).tiny
+        probs = torch.where(xt == MASK, 1 - kept, kept * (xt == x0))
+        probs = torch.where(self.valid[x0], probs, (xt == x0).to(kept.dtype))
+        return probs.clamp_min(tiny).log()
+
+    def posterior(self, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
+        return self.reverse(xt, indicator(x0, self.V).to(self.alpha_bar.dtype), t)
+
+    def reverse(self, xt: Tensor, p: Tensor, t: Tensor) -> Tensor:
+        stay = self._stay(t)[:, None, None].to(p.dtype)
+        current = indicator(xt, self.V).to(p.dtype)
+        unmasking = stay * current + (1 - stay) * p
+        return torch.where((xt == MASK)[..., None], unmasking, current)
+
+    def step_kl(self, xt: Tensor, x0: Tensor, log_p: Tensor, t: Tensor) -> Tensor:
+        nll = -log_p.gather(-1, x0.clamp_min(MASK + 1)[..., None]).squeeze(-1)
+        return (1 - self._stay(t))[:, None].to(nll.dtype) * nll * (xt == MASK)
+
+    def prior(self, x: Tensor, generator: Generators = None) -> Tensor:
+        return torch.where(x == PAD, x, MASK)
+
+    def prior_kl(self, x0: Tensor) -> Tensor:
+        return torch.zeros(x0.shape, dtype=self.alpha_bar.dtype, device=x0.device)
+
+    def at(self, times: Sequence[int]) -> "AbsorbingProcess":
+        check_times(times, self.T)
+        coarse = self.alpha_bar[[0, *times]]
+        return AbsorbingProcess(self.V, coarse, coarse.dtype).to(coarse.device)

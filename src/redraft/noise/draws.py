@@ -1,0 +1,34 @@
+"""Random numbers that come in by the door: every draw takes its generator."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from redraft.errors import UserError
+
+Generators = torch.Generator | Sequence[torch.Generator] | None
+"""One generator for the batch, or one for each row (a row then never depends on the others)."""
+
+
+def uniform(shape: Sequence[int], device: torch.device, generator: Generators = None) -> Tensor:
+    """Float64 numbers in [0, 1); with a sequence of generators, row b comes from generator b."""
+    if isinstance(generator, Sequence):
+        if len(generator) != shape[0]:
+            raise UserError(f"give one generator for each of {shape[0]} rows, got {len(generator)}")
+        rows = [uniform(shape[1:], device, g) for g in generator]
+        return torch.stack(rows)
+    source = generator.device if generator is not None else device
+    u = torch.rand(tuple(shape), generator=generator, dtype=torch.float64, device=source)
+    return u.to(device)
+
+
+def categorical(probs: Tensor, generator: Generators = None) -> Tensor:
+    """One state for each row of (..., V) weights, by inverting their float64 distribution function.
+
+    Float32 Gumbel noise would silently cut off the tail; a state of weight 0 is never drawn.
+    """
+    cdf = probs.double().cumsum(-1)
+    u = uniform(probs.shape[:-1], probs.device, generator) * cdf[..., -1]
+    drawn = torch.searchsorted(cdf, u[..., None], right=True).squeeze(-1)
+    return drawn.clamp_max(probs.shape[-1] - 1)
