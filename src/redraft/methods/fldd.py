@@ -1,0 +1,68 @@
+"""FLDD (Bartosh et al. 2026): marginals of a whole-sequence network, learned with the denoiser.
+
+    warm-up:    zbar ~ Concrete(u_t);  KL(zbar's coupled posterior || v_theta(zbar, t))
+    afterwards: z ~ u_t;  (1/N) sum_b [ S_b + sg(S_b) sum_l log u_t(z_t | x_0) ]
+
+v_theta, the denoiser's head, predicts z_{t-1} directly. The relaxation's temperature falls from 1
+to 1e-3 in the warm-up, so that one form passes into the other.
+"""
+
+import torch
+from torch import Tensor
+
+from redraft.batches import Batch
+from redraft.methods.method import Method, Metrics, Player, descend
+from redraft.noise.coupled import CoupledProcess, couple, relax, token_log_prob
+from redraft.noise.draws import categorical
+from redraft.noise.process import categorical_kl, indicator
+from redraft.objective import draw_times, predict
+from redraft.tokenizers.base import PAD
+
+
+class FLDD(Method):
+    process: CoupledProcess
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.leader = Player(self.process.parameters(), self.config.leader.optimizer)
+
+    def step(self, batch: Batch, progress: float) -> Metrics:
+        temperature = self.temperature(progress)
+        real = batch.x0 != PAD
+        N = real.sum()
+        S = score = torch.zeros((), device=batch.x0.device)
+        for t, weight in draw_times(batch.x0, self.spans, self.generator):
+            kl, log_u = self.term(batch, t, temperature)
+            S = S + weight * kl.where(real, 0).sum(-1)  # (B,)
+            score = score + log_u.where(real, 0).sum(-1)
+        loss = (S + S.detach() * score).sum() / N
+        norm, leader_norm = descend(loss * batch.weight, [self.player, self.leader], progress)
+        self.steps_done += 1
+        return {
+            "loss": S.detach().sum() / N,
+            "gradient_norm": norm,
+            "leader/gradient_norm": leader_norm,
+            "leader/temperature": temperature or 0.0,
+        }
+
+    def temperature(self, progress: float) -> float | None:
+        """Of the relaxation, falling geometrically; None when the warm-up is over."""
+        options = self.config.fldd
+        if progress >= options.warmup:
+            return None
+        start, end = options.temperature
+        return start * (end / start) ** (progress / options.warmup)
+
+    def term(self, batch: Batch, t: Tensor, temperature: float | None) -> tuple[Tensor, Tensor]:
+        """(B, L) the KL of one step, and the log-probability that carries its score."""
+        x0 = batch.x0
+        with self.autocast():
+            u_s, u_t = self.process.marginal(x0, t - 1), self.process.marginal(x0, t)
+            if temperature is None:
+                zt = categorical(u_t.detach(), self.generator)
+                z, log_u = indicator(zt, self.process.V), token_log_prob(u_t, zt)
+            else:
+                zt = z = relax(u_t, temperature, self.generator)
+                log_u = torch.zeros_like(t)[:, None].expand_as(x0)
+            log_v = predict(self.predictor, zt, t, batch.padded)
+        return categorical_kl(couple(u_s, u_t, z), log_v.exp()), log_u

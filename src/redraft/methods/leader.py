@@ -1,0 +1,55 @@
+"""What methods that learn a Markov kernel share: its likelihood, restraints and figures."""
+
+import logging
+import math
+
+from torch import Tensor
+
+from redraft.config import LeaderConfig
+from redraft.methods.method import Metrics
+from redraft.noise.process import ForwardProcess
+from redraft.noise.semantic import Draft
+from redraft.objective import Draw
+from redraft.tokenizers.base import PAD
+
+COLLAPSED = 0.25
+"""A kernel whose mean row entropy is below this share of the largest possible has collapsed."""
+
+
+def log_prob(process: ForwardProcess, x0: Tensor, draws: list[Draw]) -> Tensor:
+    """(B,) log q_phi of all corruptions of each sequence, summed over its tokens."""
+    tokens = sum(process.log_prob(draw.xt, x0, draw.t) for draw in draws)
+    assert isinstance(tokens, Tensor)
+    return tokens.where(x0 != PAD, 0).sum(-1)
+
+
+def regularisation(noise: Draft, config: LeaderConfig) -> Tensor:
+    """lambda_T KL(Qbar_T || uniform), and what pushes row entropies back above their floor."""
+    loss = config.terminal * noise.terminal_kl()
+    if config.entropy_floor > 0:
+        missing = config.entropy_floor - noise.row_entropies() / largest_entropy(noise)
+        loss = loss + config.entropy_weight * missing.clamp_min(0).mean()
+    return loss
+
+
+def largest_entropy(noise: Draft) -> float:
+    """ln(V' - 1): the entropy of a row of uniform noise."""
+    return math.log(int(noise.valid.sum()) - 1)
+
+
+def kernel_metrics(noise: Draft) -> Metrics:
+    """What to watch of a learned kernel; warns when it has collapsed."""
+    entropies = noise.row_entropies().detach()
+    share = float(entropies.mean()) / largest_entropy(noise)
+    if share < COLLAPSED:
+        logging.getLogger("redraft").warning(
+            "the noise kernel has collapsed: its mean row entropy is %.0f %% of uniform noise's",
+            100 * share,
+        )
+    return {
+        "leader/entropy_mean": entropies.mean(),
+        "leader/entropy_min": entropies.min(),
+        "leader/entropy_share": share,
+        "leader/largest_transition": noise.M[:, noise.valid].detach().max(),
+        "leader/terminal_kl": noise.terminal_kl().detach(),
+    }

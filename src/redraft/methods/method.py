@@ -1,0 +1,115 @@
+"""What every method is: an object with `step(batch, progress)`; and the players that it moves."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from redraft.batches import Batch, Batches
+from redraft.config import Config, OptimizerConfig
+from redraft.denoiser import Denoiser
+from redraft.noise.process import ForwardProcess
+from redraft.objective import (
+    Draw,
+    corrupt,
+    draw_times,
+    ranges,
+    token_losses,
+    token_mean,
+)
+
+Metrics = dict[str, Tensor | float]
+
+
+class Player:
+    """Parameters with their optimizer, learning-rate schedule and gradient clipping."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter], config: OptimizerConfig):
+        self.config = config
+        self.parameters = [p for p in parameters if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(
+            self.parameters,
+            lr=config.lr,
+            betas=config.betas,
+            weight_decay=config.weight_decay,
+            fused=self.parameters[0].is_cuda,
+        )
+
+    def move(self, progress: float) -> Tensor:
+        """One optimizer step on the gradients at hand; their norm before clipping."""
+        limit = self.config.clip or math.inf
+        norm = nn.utils.clip_grad_norm_(self.parameters, limit)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.lr * schedule(self.config, progress)
+        self.optimizer.step()
+        return norm
+
+
+def schedule(config: OptimizerConfig, progress: float) -> float:
+    """The factor on the learning rate when a share `progress` of the run is done."""
+    if progress < config.warmup:
+        return max(progress / config.warmup, 0.01)
+    left = (1 - progress) / (1 - config.warmup)
+    return {
+        "constant": 1.0,
+        "linear": left,
+        "cosine": 0.5 * (1 + math.cos(math.pi * (1 - left))),
+    }[config.decay]
+
+
+def descend(loss: Tensor, players: list[Player], progress: float) -> list[Tensor]:
+    """One gradient step of each player on a common loss; their gradient norms."""
+    for player in players:
+        player.optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    return [player.move(progress) for player in players]
+
+
+class Method(ABC):
+    """A denoiser, a forward process, and how they learn. The trainer knows nothing more."""
+
+    def __init__(
+        self,
+        config: Config,
+        denoiser: Denoiser,
+        process: ForwardProcess,
+        held_out: Batches,
+        generator: torch.Generator,
+    ):
+        self.config, self.denoiser, self.process = config, denoiser, process
+        self.held_out, self.generator = held_out, generator
+        self.player = Player(denoiser.parameters(), config.optimizer)
+        self.spans = ranges(config.train.bound, process.T)
+        self.steps_done = 0
+        self.predictor = torch.compile(denoiser) if config.train.compile else denoiser
+
+    @abstractmethod
+    def step(self, batch: Batch, progress: float) -> Metrics:
+        """One step on a batch, when a share `progress` in [0, 1) of the run is done."""
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The arithmetic of the denoiser; the objective leaves it again by itself."""
+        device = self.denoiser.embeddings.device.type
+        enabled = self.config.train.precision == "bf16"
+        return torch.autocast(device, dtype=torch.bfloat16, enabled=enabled)
+
+    def draw(self, process: ForwardProcess, x0: Tensor) -> list[Draw]:
+        """Fresh stratified times, and x_0 corrupted to them."""
+        return corrupt(process, x0, draw_times(x0, self.spans, self.generator), self.generator)
+
+    def losses(self, process: ForwardProcess, batch: Batch, draws: list[Draw]) -> Tensor:
+        """(B, L) the bound's estimate for every token of the batch."""
+        with self.autocast():
+            return token_losses(self.predictor, process, batch.x0, draws, batch.padded)
+
+    def follow(self, batch: Batch, progress: float) -> Metrics:
+        """The denoiser's step: the bound on corruptions from the process as it stands."""
+        losses = self.losses(self.process, batch, self.draw(self.process, batch.x0))
+        loss = token_mean(losses, batch.x0)
+        (norm,) = descend(loss * batch.weight, [self.player], progress)
+        self.steps_done += 1
+        return {"loss": loss.detach(), "gradient_norm": norm}

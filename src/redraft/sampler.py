@@ -1,0 +1,166 @@
+"""Stage 8: one reverse loop, and three ways into it.
+
+    sample   start from noise everywhere
+    infill   start from noise where the mask is; the context is fixed at every step
+    revise   noise x for a part of the way, then come back
+
+Temperature and top-p act on p(x_0 | x_t), before the posterior. Progress bars, traces and web pages
+are callbacks: they see every step.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from redraft.config import check
+from redraft.denoiser import Denoiser
+from redraft.errors import UserError
+from redraft.noise.draws import Generators, categorical
+from redraft.noise.markov import MarkovProcess
+from redraft.noise.process import ForwardProcess
+from redraft.objective import predict
+from redraft.tokenizers.base import MASK, PAD
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a callback sees."""
+
+    n: int
+    """Steps still to go."""
+    t: int
+    """The time that the denoiser was told."""
+    x: Tensor
+    """(B, L) the sequence after this step."""
+    p: Tensor
+    """(B, L, V) what the denoiser believed of x_0 before it."""
+
+
+Callback = Callable[[Step], None]
+
+
+@dataclass(frozen=True)
+class Sampler:
+    denoiser: Denoiser
+    process: ForwardProcess
+    steps: int | None = None
+    """Number of reverse steps; all T of them by default."""
+    temperature: float = 1.0
+    """Below 1 sharpens p(x_0); 0 takes its largest."""
+    top_p: float = 1.0
+    """Keeps only the most probable states that make up this mass."""
+
+    def __post_init__(self):
+        T = self.process.T
+        check(self.temperature >= 0, f"temperature must be >= 0, got {self.temperature}")
+        check(self.temperature < math.inf, "temperature must be finite, got inf")
+        check(0 < self.top_p <= 1, f"top_p must be in (0, 1], got {self.top_p}")
+        possible = self.steps is None or 1 <= self.steps <= T
+        check(possible, f"steps must be in 1..{T}, got {self.steps}")
+        if self.steps not in (None, T) and not isinstance(self.process, MarkovProcess):
+            raise UserError(
+                f"this model samples in all its {T} steps only (its noise is not Markov), "
+                f"got steps {self.steps}"
+            )
+
+    @cached_property
+    def times(self) -> list[int]:
+        """The times at which the denoiser is asked, rising to T."""
+        T, n = self.process.T, self.steps or self.process.T
+        return [-(-T * k // n) for k in range(1, n + 1)]
+
+    @cached_property
+    def coarse(self) -> ForwardProcess:
+        """The process at those times."""
+        if isinstance(self.process, MarkovProcess) and len(self.times) < self.process.T:
+            return self.process.at(self.times)
+        return self.process
+
+    def sample(
+        self, start: Tensor, generator: Generators = None, callback: Callback | None = None
+    ) -> Tensor:
+        """New sequences from x_T (B, L), such as `process.prior(canvas(lengths))`."""
+        return self._reverse(start, len(self.times), start != PAD, generator, callback)
+
+    def infill(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        generator: Generators = None,
+        callback: Callback | None = None,
+    ) -> Tensor:
+        """x (B, L) with the positions of mask (B, L) drawn anew, given all others."""
+        check(bool(mask.any(-1).all()), "nothing to infill: no position is masked")
+        free = mask & (x != PAD)
+        start = torch.where(free, self.coarse.prior(x, generator), x)
+        return self._reverse(start, len(self.times), free, generator, callback)
+
+    def revise(
+        self,
+        x: Tensor,
+        strength: float,
+        noising: bool = True,
+        generator: Generators = None,
+        callback: Callback | None = None,
+    ) -> Tensor:
+        """x (B, L) taken to t = strength * T and back; without noising, x is taken for x_t."""
+        check(0 <= strength <= 1, f"strength must be in [0, 1], got {strength}")
+        n = round(strength * len(self.times))
+        if n == 0:
+            return x
+        start = x
+        if noising:
+            start = self.coarse.corrupt(x, torch.full_like(x[:, 0], n), generator)
+        return self._reverse(start, n, x != PAD, generator, callback)
+
+    @torch.no_grad()
+    def _reverse(
+        self,
+        x: Tensor,
+        n_start: int,
+        free: Tensor,
+        generator: Generators,
+        callback: Callback | None,
+    ) -> Tensor:
+        p: Tensor | None = None
+        stale = torch.ones_like(x[:, 0], dtype=torch.bool)  # rows whose p has to be computed
+        for n in range(n_start, 0, -1):
+            t = self.times[n - 1]
+            if p is None:
+                p = self._predict(x, t)
+            elif bool(stale.any()):
+                p = p.index_put((stale,), self._predict(x[stale], t))
+            weights = self.coarse.reverse(x, p, torch.full_like(x[:, 0], n))
+            new = torch.where(free, categorical(weights, generator), x)
+            if not self.denoiser.time:  # then p depends on x alone, and is kept where x is
+                stale = (new != x).any(-1)
+            x = new
+            if callback is not None:
+                callback(Step(n - 1, t, x, p))
+        return x
+
+    def _predict(self, x: Tensor, t: int) -> Tensor:
+        """p(x_0 | x_t), (B, L, V), shaped by temperature and top-p."""
+        log_p = predict(self.denoiser, x, torch.full_like(x[:, 0], t))
+        if self.temperature == 0:
+            return torch.zeros_like(log_p).scatter(-1, log_p.argmax(-1, keepdim=True), 1)
+        p = (log_p / self.temperature).softmax(-1)
+        return nucleus(p, self.top_p) if self.top_p < 1 else p
+
+
+def nucleus(p: Tensor, mass: float) -> Tensor:
+    """p cut to its most probable states that together reach `mass`, and normalised."""
+    ordered, states = p.sort(-1, descending=True)
+    before = ordered.cumsum(-1) - ordered
+    kept = torch.where(before < mass, ordered, 0)
+    return torch.zeros_like(p).scatter(-1, states, kept / kept.sum(-1, keepdim=True))
+
+
+def canvas(lengths: Tensor) -> Tensor:
+    """(B, L) an empty sequence for each length: MASK to be drawn, PAD behind."""
+    positions = torch.arange(int(lengths.max()), device=lengths.device)
+    return torch.where(positions < lengths[:, None], MASK, PAD)
