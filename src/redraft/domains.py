@@ -1,0 +1,107 @@
+"""What the package knows of each domain: where its sequences come from, and how they become ids."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from redraft.config import DataConfig, check
+from redraft.data import lines, molecules, playlists, stories
+from redraft.data.corpus import Corpus, encode
+from redraft.errors import UserError, unknown
+from redraft.tokenizers import TOKENIZERS, SemanticIdTokenizer, Tokenizer
+from redraft.tokenizers.bpe import BPETokenizer
+from redraft.tokenizers.smiles import SmilesTokenizer
+from redraft.tokenizers.text import CharacterTokenizer, WordTokenizer
+
+Items = Sequence[str]
+
+FITS: dict[str, Callable[[Corpus, int], Tokenizer]] = {
+    "smiles": lambda corpus, size: SmilesTokenizer.fit(everything(corpus)),
+    "chars": lambda corpus, size: CharacterTokenizer.fit(everything(corpus)),
+    "words": lambda corpus, size: WordTokenizer.fit(everything(corpus), size - 3),
+    "bpe": lambda corpus, size: BPETokenizer.fit(corpus.train, size),
+}
+"""How the tokenizers of text learn their tables."""
+
+
+def everything(corpus: Corpus) -> list[str]:
+    return [*corpus.train, *corpus.held_out, *corpus.validation]
+
+
+def fit(name: str, corpus: Corpus, size: int) -> Tokenizer:
+    if name not in FITS:
+        raise unknown("tokenizer for text", name, FITS)
+    return FITS[name](corpus, size)
+
+
+def load_molecules(config: DataConfig, seed: int) -> tuple[Corpus, Tokenizer]:
+    corpus = molecules.bundled()
+    if config.file:
+        corpus = Corpus.of(molecules.read(config.file), f"SMILES of {config.file}.")
+    return corpus, fit(config.tokenizer or "smiles", corpus, config.vocabulary)
+
+
+def load_stories(config: DataConfig, seed: int) -> tuple[Corpus, Tokenizer]:
+    if config.file:
+        corpus = Corpus.of(stories.read(config.file), f"Stories of {config.file}.")
+    else:
+        corpus = stories.synthetic(config.synthetic, seed)
+    return corpus, fit(config.tokenizer or "bpe", corpus, config.vocabulary)
+
+
+def load_playlists(config: DataConfig, seed: int) -> tuple[Corpus, Tokenizer]:
+    if config.file or config.tokenizer not in (None, SemanticIdTokenizer.name):
+        raise UserError(
+            f"playlists are synthetic here, with semantic-id tokens, got file {config.file} "
+            f"and tokenizer {config.tokenizer}"
+        )
+    corpus, embeddings = playlists.synthetic(config.synthetic, seed)
+    return corpus, SemanticIdTokenizer.fit(embeddings)
+
+
+def load_lines(config: DataConfig, seed: int) -> tuple[Corpus, Tokenizer]:
+    check(config.file is not None, "the domain lines needs data.file, a text file of sequences")
+    corpus = Corpus.of(lines.read(str(config.file)), f"Lines of {config.file}.")
+    return corpus, fit(config.tokenizer or "chars", corpus, config.vocabulary)
+
+
+DOMAINS: dict[str, Callable[[DataConfig, int], tuple[Corpus, Tokenizer]]] = {
+    "molecules": load_molecules,
+    "stories": load_stories,
+    "playlists": load_playlists,
+    "lines": load_lines,
+}
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Everything a run needs to know of its data, as arrays of ids."""
+
+    tokenizer: Tokenizer
+    train: list[np.ndarray]
+    held_out: list[np.ndarray]
+    validation: list[np.ndarray]
+    origin: str
+    report: str
+
+    @property
+    def max_length(self) -> int:
+        return max(len(s) for part in (self.train, self.held_out, self.validation) for s in part)
+
+
+def prepare(config: DataConfig, seed: int) -> Dataset:
+    """Load, tokenize and split the data that a config names."""
+    if config.domain not in DOMAINS:
+        raise unknown("domain", config.domain, DOMAINS)
+    if config.tokenizer is not None and config.tokenizer not in TOKENIZERS:
+        raise unknown("tokenizer", config.tokenizer, TOKENIZERS)
+    corpus, tokenizer = DOMAINS[config.domain](config, seed)
+    parts = [
+        encode(part, tokenizer, config.max_length, config.long, config.unknown)
+        for part in (corpus.train, corpus.held_out, corpus.validation)
+    ]
+    names = ("training", "held-out", "validation")
+    report = "; ".join(f"{n}: {part.report}" for n, part in zip(names, parts, strict=True))
+    train, held_out, validation = (part.sequences for part in parts)
+    return Dataset(tokenizer, train, held_out, validation, corpus.origin, report)

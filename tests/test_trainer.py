@@ -1,0 +1,121 @@
+"""The loop: it improves, repeats itself, and keeps what was good."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from redraft import checkpoint, trainer
+from redraft.config import (
+    Config,
+    DataConfig,
+    DenoiserConfig,
+    LeaderConfig,
+    NoiseConfig,
+    OptimizerConfig,
+    TrainConfig,
+)
+from redraft.errors import UserError
+from redraft.methods import METHODS
+from redraft.methods.fixed import Fixed
+
+TINY = Config(
+    data=DataConfig(max_length=14, long="drop"),
+    noise=NoiseConfig(T=5, hidden=8),
+    denoiser=DenoiserConfig(width=16, layers=1, heads=2),
+    optimizer=OptimizerConfig(lr=1e-2),
+    train=TrainConfig(steps=30, batch=16, log_every=10, save_every=10, validate=32, ema=0.5),
+    leader=LeaderConfig(block=5, batch=8, probes=2),
+)
+
+
+def tiny(method: str, **train) -> Config:
+    return dataclasses.replace(TINY, method=method, train=dataclasses.replace(TINY.train, **train))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_training_lowers_the_exact_bound_on_held_out_molecules(method: str, tmp_path: Path):
+    trained = trainer.train(tiny(method), tmp_path / "run")
+    assert trained.summary["bound_end"] < trained.summary["bound_start"]
+    assert trained.summary["steps"] == 30
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_saved_run_samples_as_the_trained_one(method: str, tmp_path: Path):
+    trained = trainer.train(tiny(method, steps=6), tmp_path / "run")
+    loaded = checkpoint.load(tmp_path / "run")
+    assert loaded.config == trained.config
+    assert loaded.tokenizer == trained.tokenizer
+    x = torch.tensor([[3, 4, 5, 2], [6, 7, 2, 0]])
+    t = torch.tensor([2, 5])
+    assert torch.equal(loaded.denoiser(x, t), trained.denoiser(x, t))
+    p = torch.full((2, 4, len(trained.tokenizer)), 1.0) / len(trained.tokenizer)
+    assert torch.equal(loaded.process.reverse(x, p, t), trained.process.reverse(x, p, t))
+
+
+def test_the_same_seed_gives_the_same_run(tmp_path: Path):
+    first = trainer.train(tiny("vsdd"), tmp_path / "a")
+    second = trainer.train(tiny("vsdd"), tmp_path / "b")
+    assert first.summary["bound_end"] == second.summary["bound_end"]
+    for a, b in zip(first.denoiser.parameters(), second.denoiser.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_budget_of_seconds_ends_the_run(tmp_path: Path):
+    trained = trainer.train(tiny("mdlm", steps=None, seconds=0.5), tmp_path / "run")
+    assert trained.summary["steps"] >= 1
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    step = Fixed.step
+
+    def poisoned(self, batch, progress):
+        metrics = step(self, batch, progress)
+        if self.steps_done == 17:
+            with torch.no_grad():
+                self.denoiser.head.weight.fill_(torch.nan)
+            metrics["loss"] = torch.tensor(torch.nan)
+        return metrics
+
+    monkeypatch.setattr(Fixed, "step", poisoned)
+    folder = tmp_path / "run"
+    with pytest.raises(UserError, match=r"not a number at step 17; the last good state") as error:
+        trainer.train(tiny("mdlm"), folder)
+    assert str(folder) in str(error.value)
+    kept = checkpoint.load(folder)
+    assert kept.summary["steps"] == 10
+    assert all(p.isfinite().all() for p in kept.denoiser.parameters())
+
+
+def test_a_run_never_overwrites_another(tmp_path: Path):
+    trainer.train(tiny("mdlm", steps=2), tmp_path / "run")
+    before = (tmp_path / "run/model.safetensors").read_bytes()
+    with pytest.raises(UserError, match="already holds a run"):
+        trainer.train(tiny("mdlm", steps=2), tmp_path / "run")
+    assert (tmp_path / "run/model.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_a_damaged_folder_gets_a_sentence(name: str, tmp_path: Path):
+    trainer.train(tiny("mdlm", steps=2), tmp_path / "run")
+    path = tmp_path / "run" / name
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(UserError, match=name):
+        checkpoint.load(tmp_path / "run")
+    path.unlink()
+    with pytest.raises(UserError, match=name):
+        checkpoint.load(tmp_path / "run")
+
+
+def test_weights_of_another_shape_get_a_sentence(tmp_path: Path):
+    trainer.train(tiny("mdlm", steps=2), tmp_path / "run")
+    path = tmp_path / "run/config.json"
+    stored = json.loads(path.read_text())
+    stored["config"]["denoiser"]["width"] = 32
+    path.write_text(json.dumps(stored))
+    with pytest.raises(UserError, match="does not fit"):
+        checkpoint.load(tmp_path / "run")
