@@ -1,0 +1,5 @@
+"""`python -m redraft` is the command `redraft`."""
+
+from redraft.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,49 @@
+"""The command `redraft`: a table of words."""
+
+import importlib
+import logging
+import sys
+
+from redraft.errors import UserError, unknown
+
+COMMANDS = {
+    "quickstart": "a minute on a CPU: train, generate, re-draft, see the learned noise",
+    "train": "train a model from a recipe, or on a file of your own",
+    "sample": "generate new sequences with a trained model",
+    "infill": "fill the [MASK]s of a sequence",
+    "revise": "re-draft sequences: noise them a little, and come back",
+}
+
+
+def usage() -> str:
+    rows = "\n".join(f"  {word:<11} {what}" for word, what in COMMANDS.items())
+    return (
+        "redraft: discrete diffusion that learns how to corrupt\n\n"
+        f"usage: redraft COMMAND ...\n\n{rows}\n\n"
+        "redraft COMMAND --help tells more."
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    word, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    logging.basicConfig(format="redraft: %(message)s")
+    try:
+        if word in ("-h", "--help"):
+            print(usage())
+            return 0
+        if word == "--version":
+            print(importlib.import_module("redraft").__version__)
+            return 0
+        if word not in COMMANDS:
+            raise unknown("command", word, COMMANDS)
+        commands = importlib.import_module("redraft.commands")
+        commands.run(word, rest)
+        return 0
+    except UserError as error:
+        print(f"redraft: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader of our output has seen enough
+        sys.stderr.close()
+        return 141

@@ -1,0 +1,285 @@
+"""What each word of the command line does: a dataclass of its flags, with `run`.
+
+torch is imported only when something runs, so that `--help` answers at once.
+"""
+
+import dataclasses
+import io
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import dataclass, field
+from itertools import dropwhile, takewhile
+from operator import not_
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+from tyro.conf import Positional, arg
+
+from redraft.config import Config, DataConfig, check, read_recipe, recipe_names
+from redraft.errors import UserError
+
+if TYPE_CHECKING:
+    from redraft.model import Model
+    from redraft.sampler import Callback
+
+
+@dataclass
+class Quickstart:
+    """Train a small model on molecules, generate with it, re-draft one, draw what it learned.
+
+    Takes about two minutes on two CPU cores and needs no network.
+    """
+
+    out: Path = Path("quickstart")
+    """Folder for the model and the figures; an older one of the same name is replaced."""
+    seed: int = 0
+    """Seed of everything random."""
+
+    def run(self) -> None:
+        from redraft.quickstart import quickstart
+
+        quickstart(self.out, self.seed)
+
+
+@dataclass
+class Train:
+    """Train a model from a recipe, or on a file of your own.
+
+    redraft train tiny/vsdd
+
+    redraft train --data my.txt --tokenizer chars
+
+    redraft train my-recipe.toml --train.steps 5000 --out runs/mine
+    """
+
+    recipe: Annotated[Positional[str | None], arg(metavar="RECIPE")] = None
+    """A recipe by name (tiny/vsdd) or a TOML file; all flags below override it."""
+    data: str | None = None
+    """A UTF-8 file with one sequence a line."""
+    tokenizer: str | None = None
+    """How to cut the lines of --data: chars, words, bpe or smiles."""
+    out: Path | None = None
+    """Run folder; by default a new one under runs/."""
+    config: Annotated[Config, arg(name="")] = field(default_factory=Config)
+
+    @classmethod
+    def default(cls, arguments: list[str]) -> "Train":
+        """The recipe's values are the flags' defaults, so it has to be read first."""
+        first = [a for a in arguments[:1] if not a.startswith("-")]
+        known = [a for a in arguments if a.endswith(".toml") or a in recipe_names()]
+        named = next(iter(first + known), None)
+        own = any(a == "--data" or a.startswith("--data=") for a in arguments)
+        if named is None and not own and not {"-h", "--help"} & set(arguments):
+            raise UserError(f"give a recipe or --data FILE; recipes: {', '.join(recipe_names())}")
+        config = read_recipe(named or "tiny/vsdd")
+        if own:
+            config = dataclasses.replace(config, data=DataConfig(domain="lines"))
+        return cls(recipe=named, config=config)
+
+    def run(self) -> None:
+        from redraft.model import train
+        from redraft.terminal import TrainingDisplay
+
+        config = self.resolved()
+        out = self.out or fresh_folder(Path("runs"), config)
+        budget = config.train
+        with TrainingDisplay(budget.steps, budget.seconds, config.method) as display:
+            model = train(config, out, display.update)
+        summary = model.trained.summary
+        print(f"data: {summary['data']} {summary['items']}")
+        print(
+            f"bound on validation data: {summary['bound_start']:.3f} -> "
+            f"{summary['bound_end']:.3f} nats per token"
+        )
+        print(f"model: {out}   try: redraft sample {out}")
+
+    def resolved(self) -> Config:
+        if self.data is None:
+            check(
+                self.tokenizer is None,
+                "--tokenizer goes with --data; in a recipe it is data.tokenizer",
+            )
+            return self.config
+        data = dataclasses.replace(self.config.data, file=self.data, tokenizer=self.tokenizer)
+        return dataclasses.replace(self.config, data=data)
+
+
+def fresh_folder(root: Path, config: Config) -> Path:
+    """root/METHOD-1, or the first number that is free."""
+    taken = {
+        int(m[1]) for p in root.glob(f"{config.method}-*") if (m := re.search(r"-(\d+)$", p.name))
+    }
+    return root / f"{config.method}-{max(taken, default=0) + 1}"
+
+
+@dataclass
+class Drawing:
+    """What all commands that draw from a model take."""
+
+    model: Annotated[Positional[str], arg(metavar="MODEL")]
+    """A run folder."""
+    steps: int | None = None
+    """Reverse steps; all of the model's by default."""
+    temperature: float = 1.0
+    """Below 1 plays safe, 0 takes the most probable."""
+    top_p: float = 1.0
+    """Draw only from the most probable tokens that make up this mass."""
+    seed: int | None = None
+    """Same seed, same output."""
+    device: str = "auto"
+    """cpu, cuda, or auto."""
+
+    def load(self) -> "Model":
+        from redraft.model import load
+
+        return load(self.model, self.device)
+
+    def options(self) -> dict[str, Any]:
+        names = ("steps", "temperature", "top_p", "seed")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass
+class Sample(Drawing):
+    """Generate new sequences, one a line.
+
+    redraft sample runs/vsdd-1 -n 100 > new.txt
+    """
+
+    n: Annotated[int, arg(aliases=["-n"])] = 16
+    """How many."""
+    length: int | None = None
+    """Length in tokens, the end included; by default drawn as in the training data."""
+
+    def run(self) -> None:
+        model = self.load()
+        with progress("sampling") as callback:
+            rows = model.sample(self.n, length=self.length, callback=callback, **self.options())
+        show(rows)
+
+
+@dataclass
+class Infill(Drawing):
+    """Fill the [MASK]s of a sequence: [MASK] stands for one token, [MASK:9] for nine.
+
+    redraft infill runs/vsdd-1 "CC(=O)N[MASK:4]ccc1" -n 3
+    """
+
+    text: Annotated[Positional[str | None], arg(metavar="TEXT")] = None
+    """The sequence; by default every line of standard input."""
+    n: Annotated[int, arg(aliases=["-n"])] = 1
+    """How many alternatives."""
+
+    def run(self) -> None:
+        model = self.load()
+        for text in inputs([self.text] if self.text is not None else []):
+            with progress("infilling") as callback:
+                rows = model.infill(text, self.n, callback=callback, **self.options())
+            show(rows)
+
+
+@dataclass
+class Revise(Drawing):
+    """Re-draft sequences: take each to a part of full noise and back.
+
+    redraft revise runs/vsdd-1 "CC(=O)Nc1ccc(O)cc1" --strength 0.3 --show
+    """
+
+    texts: Annotated[Positional[tuple[str, ...]], arg(metavar="TEXT...")] = ()
+    """Sequences; by default every line of standard input."""
+    strength: float = 0.3
+    """How far to go: 0 changes nothing, 1 starts anew."""
+    noising: bool = True
+    """Whether to add noise first; without, the sequence itself is taken for a noisy one."""
+    show: bool = False
+    """Show every step of the first sequence."""
+
+    def run(self) -> None:
+        model = self.load()
+        items = [model.tokenizer.parse(text) for text in inputs(self.texts)]
+        frames: list[tuple[int, list[int]]] = []
+        with progress("revising") as callback:
+
+            def watch(step: Any) -> None:
+                frames.append((step.t - 1, step.x[0].tolist()))
+                callback(step)
+
+            rows = model.revise(
+                items, self.strength, noising=self.noising, callback=watch, **self.options()
+            )
+        if self.show and frames:
+            from redraft.terminal import show_revision
+
+            show_revision(frames, model.tokenizer, model.tokenizer.encode(items[0]))
+        show(rows)
+
+
+def inputs(given: tuple[str, ...] | list[str]) -> list[str]:
+    """What was given on the command line, or the lines of standard input."""
+    if given:
+        return list(given)
+    check(not sys.stdin.isatty(), "give a sequence, or pipe some in, one a line")
+    found = [line.rstrip("\r\n") for line in sys.stdin if line.strip()]
+    check(bool(found), "standard input holds no sequences")
+    return found
+
+
+def show(rows: list[Any]) -> None:
+    """Results on standard output, one a line, and nothing else there."""
+    for row in rows:
+        print(row if isinstance(row, str) else " ".join(map(str, row)))
+
+
+@contextmanager
+def progress(what: str) -> "Iterator[Callback]":
+    """A bar on standard error where that is a terminal, counted by the sampler's own steps."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    quiet = not sys.stderr.isatty()
+    with Progress(console=Console(stderr=True), transient=True, disable=quiet) as bar:
+        task = bar.add_task(what, total=None)
+
+        def advance(step: Any) -> None:
+            bar.update(task, advance=1, description=f"{what}, {step.n} steps to go")
+
+        yield advance
+
+
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "quickstart": Quickstart,
+    "train": Train,
+    "sample": Sample,
+    "infill": Infill,
+    "revise": Revise,
+}
+
+
+def run(word: str, arguments: list[str]) -> None:
+    """Parse the flags of a command, and do it."""
+    command = COMMANDS[word]
+    default = command.default(arguments) if hasattr(command, "default") else tyro.MISSING_NONPROP
+    complaint = io.StringIO()
+    try:
+        with redirect_stderr(complaint):
+            parsed = tyro.cli(command, args=arguments, default=default, prog=f"redraft {word}")
+    except SystemExit as stop:
+        if not stop.code:
+            return  # --help was answered
+        raise UserError(
+            f"{in_one_sentence(complaint.getvalue())} (redraft {word} --help)"
+        ) from None
+    parsed.run()
+
+
+def in_one_sentence(box: str) -> str:
+    """What tyro complains of, without its box: the first paragraph, and the nearest flag."""
+    _, *lines = [re.sub(r"^[─-]+$", "", line.strip("│╰╯ ")) for line in box.splitlines()]
+    first = list(takewhile(bool, dropwhile(not_, lines)))
+    if "Perhaps you meant:" in lines:
+        nearest = lines[lines.index("Perhaps you meant:") + 1]
+        first.append(f"- did you mean {nearest}?")
+    return " ".join(first)

@@ -1,0 +1,124 @@
+"""The first minutes: train, generate, re-draft, and see what noise was learned."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from redraft.config import read_recipe
+from redraft.data.corpus import encode
+from redraft.data.molecules import bundled
+from redraft.errors import UserError
+from redraft.model import Model, train
+from redraft.noise.semantic import SemanticProcess
+from redraft.report import figures
+from redraft.sampler import Step
+from redraft.terminal import Frames, TrainingDisplay, show_noise, show_revision
+
+SAMPLES = 500
+SHOWN = 12
+
+
+def quickstart(out: Path, seed: int = 0) -> None:
+    """Everything in about two minutes on two cores; figures and the model are left in `out`."""
+    clear(out)
+    config = dataclasses.replace(read_recipe("quickstart"), seed=seed)
+    say(
+        "1  Training",
+        "the denoiser learns to undo noise, the leader learns which noise teaches most",
+    )
+    with TrainingDisplay(config.train.steps, config.train.seconds, config.method) as display:
+        model = train(config, out / "model", display.update)
+    summary = model.trained.summary
+    print(summary["data"])
+    print(
+        f"bound on molecules never seen: {summary['bound_start']:.2f} -> "
+        f"{summary['bound_end']:.2f} nats per token"
+    )
+    generate(model, out, seed)
+    redraft(model, out, seed)
+    draw_noise(model, out)
+    say("Done", f"model and figures are in {out}/")
+    for path in sorted(out.glob("*.png")):
+        print(f"  {path}")
+    print(f"next: redraft sample {out}/model -n 20, or redraft train --data my.txt")
+
+
+def clear(out: Path) -> None:
+    """Make room: an earlier quickstart is replaced, anything else is left alone."""
+    earlier = (out / "model" / "config.json").exists()
+    if out.exists() and any(out.iterdir()) and not earlier:
+        raise UserError(f"{out} is not empty and no earlier quickstart; choose another --out")
+    shutil.rmtree(out / "model", ignore_errors=True)
+    out.mkdir(parents=True, exist_ok=True)
+
+
+def say(title: str, what: str) -> None:
+    print(f"\n{title}: {what}")
+
+
+def generate(model: Model, out: Path, seed: int) -> None:
+    say("2  Generating", f"{SAMPLES} molecules from pure noise")
+    smiles = model.sample(SAMPLES, seed=seed)
+    valid = parsing(smiles)
+    print(
+        f"{len(valid)} of {SAMPLES} ({100 * len(valid) / SAMPLES:.0f} %) are valid molecules after "
+        f"this short training, {len(set(valid))} of them different. Some valid ones:"
+    )
+    chosen = list(dict.fromkeys(valid))[:SHOWN]
+    for s in chosen[:5]:
+        print(f"  {s}")
+    if chosen:
+        figures.molecule_grid(chosen).save(out / "molecules.png")
+
+
+def parsing(smiles: list[str]) -> list[str]:
+    """Those that RDKit accepts as molecules."""
+    from rdkit import Chem, rdBase
+
+    with rdBase.BlockLogs():
+        return [s for s in smiles if s and Chem.MolFromSmiles(s) is not None]
+
+
+def redraft(model: Model, out: Path, seed: int) -> None:
+    """A well-known molecule noised and re-drafted, step by step; then many at once."""
+    item = "CC(=O)Nc1ccccc1"
+    say("3  Re-drafting", f"{item} (acetanilide) taken 40 % of the way to noise and back")
+    frames: list[tuple[int, list[int]]] = []
+
+    def watch(step: Step) -> None:
+        frames.append((step.t - 1, step.x[0].tolist()))
+
+    (result,) = model.revise([item], strength=0.4, seed=seed, callback=watch)
+    clean = model.tokenizer.encode(item)
+    show_revision(every(frames, 10), model.tokenizer, clean)
+    print(f"result: {result}")
+    figure = figures.revision_trace(frames, model.tokenizer.tokens, clean)
+    figures.save(figure, out / "redraft.png")
+    data = model.config.data
+    unseen = encode(bundled().validation, model.tokenizer, data.max_length, data.long).items
+    back = model.revise(unseen, strength=0.1, seed=seed)
+    print(
+        f"Of {len(back)} molecules never seen, taken 10 % of the way and back, "
+        f"{100 * len(parsing(back)) / len(back):.0f} % are valid."
+    )
+
+
+def every(frames: Frames, most: int) -> Frames:
+    """At most so many frames, the first and the last among them."""
+    chosen = np.unique(np.linspace(0, len(frames) - 1, most).round().astype(int))
+    return [frames[i] for i in chosen]
+
+
+def draw_noise(model: Model, out: Path) -> None:
+    say("4  Learned noise", "what the leader replaces tokens by, against uniform noise, at t = T/2")
+    process = model.trained.process
+    assert isinstance(process, SemanticProcess)
+    Q = process.Q.cpu().numpy()  # its diagonal does not count
+    tokens, frequency = model.tokenizer.tokens, model.trained.tokens
+    show_noise(Q[len(Q) // 2], tokens, frequency)
+    figures.save(figures.noise_maps(Q, tokens, None, frequency), out / "noise.png")
+    rows = [json.loads(line) for line in (out / "model/metrics.jsonl").open(encoding="utf-8")]
+    figures.save(figures.learning_curves(rows), out / "learning.png")

@@ -1,0 +1,4 @@
+"""Stage 10: what a run looks like.
+
+figures.py   noise, learning, re-drafting, molecules
+"""

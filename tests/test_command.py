@@ -1,0 +1,166 @@
+"""The command as a user meets it: what works, and one sentence for what does not."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import redraft
+from redraft.cli import main
+from redraft.config import read_recipe, recipe_names
+
+SMALL = [
+    "--train.steps", "6", "--train.batch", "8", "--train.log-every", "2", "--train.validate", "8",
+    "--noise.T", "4", "--denoiser.width", "16", "--denoiser.layers", "1", "--denoiser.heads", "2",
+    "--leader.block", "3", "--leader.batch", "4", "--leader.probes", "2",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on a file of the user's own."""
+    root = tmp_path_factory.mktemp("run")
+    lines = [f"{a}{b}{c}" for a in "abcdef" for b in "xyz" for c in "uvw"]
+    (root / "my.txt").write_text("\n".join(lines), encoding="utf-8")
+    out = root / "run"
+    assert main(["train", "--data", str(root / "my.txt"), "--out", str(out), *SMALL]) == 0
+    return out
+
+
+def test_training_on_own_lines_leaves_a_whole_run_folder(folder: Path):
+    names = {path.name for path in folder.iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "metrics.jsonl"} <= names
+    stored = json.loads((folder / "config.json").read_text())
+    assert stored["config"]["method"] == "vsdd"
+    assert stored["config"]["data"]["domain"] == "lines"
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [2, 4, 6, 6]
+    assert any("leader/reward" in row for row in rows)
+
+
+def test_sample_prints_the_lines_asked_for_and_nothing_else(folder: Path, capsys):
+    assert main(["sample", str(folder), "-n", "5", "--length", "4", "--seed", "1"]) == 0
+    first = capsys.readouterr().out
+    assert len(first.splitlines()) == 5
+    assert main(["sample", str(folder), "-n", "5", "--length", "4", "--seed", "1"]) == 0
+    assert capsys.readouterr().out == first
+
+
+def test_infill_keeps_what_is_not_masked(folder: Path, capsys):
+    assert main(["infill", str(folder), "a[MASK]u", "-n", "4", "--seed", "0"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert len(rows) == 4
+    assert all(row.startswith("a") for row in rows)
+
+
+def test_revise_at_strength_zero_is_the_identity(folder: Path, capsys):
+    assert main(["revise", str(folder), "axu", "bzw", "--strength", "0"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["axu", "bzw"]
+    assert main(["revise", str(folder), "axu", "--strength", "1", "--show", "--seed", "0"]) == 0
+    assert "t=3" in capsys.readouterr().out
+
+
+def test_a_loaded_model_is_the_trained_one(folder: Path, tmp_path: Path):
+    model = redraft.load(folder)
+    model.save(tmp_path / "copy")
+    again = redraft.load(tmp_path / "copy")
+    assert again.sample(8, seed=3) == model.sample(8, seed=3)
+    assert again.sample(8, seed=3, start="marginal") == model.sample(8, seed=3, start="marginal")
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_can_be_read(name: str):
+    assert read_recipe(name).train.steps
+
+
+BAD = {
+    "unknown command": ["trian"],
+    "no recipe": ["train"],
+    "unknown recipe": ["train", "tiny/vsd"],
+    "no such recipe file": ["train", "nowhere.toml"],
+    "unknown flag": ["train", "tiny/vsdd", "--train.stepz", "3"],
+    "wrong type": ["train", "tiny/vsdd", "--train.steps", "many"],
+    "wrong choice": ["train", "tiny/vsdd", "--train.bound", "loose"],
+    "unknown method": ["train", "tiny/vsdd", "--method", "vsd"],
+    "T below 2": ["train", "tiny/vsdd", "--noise.T", "1"],
+    "no steps": ["train", "tiny/vsdd", "--train.steps", "0"],
+    "one probe": ["train", "tiny/vsdd", "--leader.probes", "1"],
+    "heads that do not divide": ["train", "tiny/vsdd", "--denoiser.heads", "7"],
+    "tokenizer without data": ["train", "tiny/vsdd", "--tokenizer", "chars"],
+    "unknown tokenizer": ["train", "--data", "{folder}/../my.txt", "--tokenizer", "char"],
+    "missing file": ["train", "--data", "nowhere.txt"],
+    "unknown device": ["train", "tiny/vsdd", "--train.device", "abacus"],
+    "existing run": ["train", "--data", "{folder}/../my.txt", "--out", "{folder}"],
+    "too long": ["train", "--data", "{folder}/../my.txt", "--data.max-length", "3"],
+    "no model": ["sample"],
+    "no run folder": ["sample", "nowhere"],
+    "no run in it": ["sample", "."],
+    "no samples": ["sample", "{folder}", "-n", "0"],
+    "length": ["sample", "{folder}", "--length", "99"],
+    "temperature": ["sample", "{folder}", "--temperature", "-1"],
+    "top-p": ["sample", "{folder}", "--top-p", "0"],
+    "steps": ["sample", "{folder}", "--steps", "9"],
+    "no mask": ["infill", "{folder}", "axu"],
+    "unknown token": ["infill", "{folder}", "a[MASK]Q"],
+    "too many masks": ["infill", "{folder}", "a[MASK:99]"],
+    "strength": ["revise", "{folder}", "axu", "--strength", "2"],
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_mistake_gets_one_sentence_and_exit_code_2(case: str, folder: Path, capsys):
+    words = [word.format(folder=folder) for word in BAD[case]]
+    before = sorted(folder.rglob("*"))
+    assert main(words) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("redraft: ")
+    assert len(said.err.splitlines()) == 1
+    assert "Traceback" not in said.err
+    assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\n\n", b"ab\n\xff\xfe\n", b"aa\nab\n", b"a\nb\na\nb\n"],
+    ids=["empty", "blank", "not UTF-8", "two lines", "two letters"],
+)
+def test_files_that_cannot_be_learned_from(content: bytes, tmp_path: Path, capsys):
+    (tmp_path / "bad.txt").write_bytes(content)
+    words = ["train", "--data", str(tmp_path / "bad.txt"), "--out", str(tmp_path / "run")]
+    assert main(words) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_nearest_names_are_suggested(capsys):
+    main(["trian"])
+    assert "'train'" in capsys.readouterr().err
+    main(["train", "tiny/vsdd", "--method", "vsd"])
+    assert "'vsdd'" in capsys.readouterr().err
+    main(["train", "tiny/vsdd", "--train.stepz", "3"])
+    assert "--train.steps" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("toml", "names"),
+    [
+        ("metod = 'vsdd'", ["metod", "method"]),
+        ("[train]\nstep = 3", ["train", "steps"]),
+        ("[train]\nsteps = 'x'", ["train.steps", "int"]),
+        ("[optimizer]\nbetas = [0.9]", ["optimizer.betas", "2"]),
+        ("[data]\nlong = 'shrink'", ["data.long", "drop"]),
+        ("data = 3", ["data", "table"]),
+        ("method = ", ["TOML"]),
+    ],
+)
+def test_a_bad_recipe_says_what_is_wrong(toml: str, names: list[str], tmp_path: Path, capsys):
+    (tmp_path / "bad.toml").write_text(toml, encoding="utf-8")
+    assert main(["train", str(tmp_path / "bad.toml")]) == 2
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1
+    assert all(name in said for name in names)
+
+
+@pytest.mark.parametrize("flag", [[], ["--help"], ["--version"], ["sample", "--help"]])
+def test_help_is_not_an_error(flag: list[str]):
+    assert main(flag) == 0
