@@ -4,8 +4,8 @@
     learned:  s_t(i, j) = e_i A_t e_j^T,  A_t = MLP(sinusoid(t)), zero (= uniform) at the start
     fixed:    s_t(i, j) = cos(e_i, e_j) / tau
 
-e are the L2-normalised rows of the denoiser's embeddings. They enter in one place,
-`SemanticProcess.draft`, detached.
+e are the L2-normalised rows of the denoiser's embeddings. They enter in one place, `_kernel`,
+detached: noise never teaches embeddings.
 """
 
 import copy
@@ -77,12 +77,13 @@ class SemanticProcess(DenseProcess):
 
     def draft(self, embeddings: Tensor) -> "Draft":
         """The process that the current scores give on these embeddings, differentiable in phi."""
-        return Draft(self._kernel(self.scores, embeddings.detach()), self.alpha)
+        return Draft(self._kernel(self.scores, embeddings), self.alpha)
 
+    @torch.no_grad()
     def commit(self, embeddings: Tensor) -> None:
         """Make the current scores and embeddings the process that corrupts and samples."""
         self.committed.load_state_dict(self.scores.state_dict())
-        self.embeddings.copy_(embeddings.detach())
+        self.embeddings.copy_(embeddings)
         self.rebuild()
 
     @torch.no_grad()
@@ -93,7 +94,7 @@ class SemanticProcess(DenseProcess):
 
     def _kernel(self, scores: nn.Module, embeddings: Tensor) -> Tensor:
         """M (T, V, V), built in log space; PAD and MASK stay what they are."""
-        e = normalize(embeddings, dim=-1)
+        e = normalize(embeddings.detach(), dim=-1)
         s = scores(e)  # (T, V, V)
         diagonal = torch.eye(self.V, dtype=torch.bool, device=s.device)
         allowed = torch.where(self.valid[:, None], self.valid & ~diagonal, diagonal)
