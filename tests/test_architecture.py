@@ -17,6 +17,7 @@ PACKAGE = SRC / "redraft"
 STAGES = [
     "errors",
     "config",
+    "folder",
     "data",
     "tokenizers",
     "domains",

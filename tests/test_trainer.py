@@ -18,6 +18,7 @@ from redraft.config import (
     TrainConfig,
 )
 from redraft.errors import UserError
+from redraft.folder import seal
 from redraft.methods import METHODS
 from redraft.methods.fixed import Fixed
 
@@ -117,5 +118,6 @@ def test_weights_of_another_shape_get_a_sentence(tmp_path: Path):
     stored = json.loads(path.read_text())
     stored["config"]["denoiser"]["width"] = 32
     path.write_text(json.dumps(stored))
-    with pytest.raises(UserError, match="does not fit"):
+    seal(tmp_path / "run")
+    with pytest.raises(UserError, match="do not fit"):
         checkpoint.load(tmp_path / "run")

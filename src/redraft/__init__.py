@@ -15,9 +15,9 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from redraft.config import Config, read_recipe
     from redraft.errors import UserError
-    from redraft.model import Model, load, train
+    from redraft.model import Model, load, resume, train
 
-__all__ = ["Config", "Model", "UserError", "load", "read_recipe", "train"]
+__all__ = ["Config", "Model", "UserError", "load", "read_recipe", "resume", "train"]
 
 _HOMES = {
     "Config": "config",
@@ -25,6 +25,7 @@ _HOMES = {
     "UserError": "errors",
     "Model": "model",
     "load": "model",
+    "resume": "model",
     "train": "model",
 }
 

@@ -4,7 +4,7 @@ import importlib
 import logging
 import sys
 
-from redraft.errors import UserError, unknown
+from redraft.errors import Stopped, UserError, unknown
 
 COMMANDS = {
     "quickstart": "a minute on a CPU: train, generate, re-draft, see the learned noise",
@@ -42,6 +42,9 @@ def main(arguments: list[str] | None = None) -> int:
     except UserError as error:
         print(f"redraft: {error}", file=sys.stderr)
         return 2
+    except Stopped as stop:
+        print(f"redraft: {stop}", file=sys.stderr)
+        return stop.exit_code
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader of our output has seen enough

@@ -53,6 +53,8 @@ class Train:
     redraft train --data my.txt --tokenizer chars
 
     redraft train my-recipe.toml --train.steps 5000 --out runs/mine
+
+    redraft train --resume runs/mine
     """
 
     recipe: Annotated[Positional[str | None], arg(metavar="RECIPE")] = None
@@ -63,6 +65,8 @@ class Train:
     """How to cut the lines of --data: chars, words, bpe or smiles."""
     out: Path | None = None
     """Run folder; by default a new one under runs/."""
+    resume: str | None = None
+    """Continue a run folder, or `auto`: --out or else the newest under runs/."""
     config: Annotated[Config, arg(name="")] = field(default_factory=Config)
 
     @classmethod
@@ -72,7 +76,8 @@ class Train:
         known = [a for a in arguments if a.endswith(".toml") or a in recipe_names()]
         named = next(iter(first + known), None)
         own = any(a == "--data" or a.startswith("--data=") for a in arguments)
-        if named is None and not own and not {"-h", "--help"} & set(arguments):
+        other = {"-h", "--help", "--resume"} | {a for a in arguments if a.startswith("--resume=")}
+        if named is None and not own and not other & set(arguments):
             raise UserError(f"give a recipe or --data FILE; recipes: {', '.join(recipe_names())}")
         config = read_recipe(named or "tiny/vsdd")
         if own:
@@ -80,14 +85,19 @@ class Train:
         return cls(recipe=named, config=config)
 
     def run(self) -> None:
-        from redraft.model import train
+        from redraft.model import resume, train, training_config
         from redraft.terminal import TrainingDisplay
 
-        config = self.resolved()
-        out = self.out or fresh_folder(Path("runs"), config)
+        again = self.interrupted()
+        config = self.resolved() if again is None else training_config(again)
+        out = again or self.out or fresh_folder(Path("runs"), config)
         budget = config.train
         with TrainingDisplay(budget.steps, budget.seconds, config.method) as display:
-            model = train(config, out, display.update)
+            model = (
+                train(config, out, display.update)
+                if again is None
+                else resume(again, display.update)
+            )
         summary = model.trained.summary
         print(f"data: {summary['data']} {summary['items']}")
         print(
@@ -95,6 +105,19 @@ class Train:
             f"{summary['bound_end']:.3f} nats per token"
         )
         print(f"model: {out}   try: redraft sample {out}")
+
+    def interrupted(self) -> Path | None:
+        """The run to continue, if any."""
+        if self.resume is None:
+            return None
+        given = self.recipe is None and self.data is None
+        check(given, "--resume takes its recipe and data from the run; give it no others")
+        if self.resume != "auto":
+            return Path(self.resume)
+        runs = sorted(Path("runs").glob("*/state"), key=lambda state: state.stat().st_mtime)
+        found = self.out or (runs[-1].parent if runs else None)
+        check(found is not None, "--resume auto found no run under runs/; name its folder")
+        return found
 
     def resolved(self) -> Config:
         if self.data is None:

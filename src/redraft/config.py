@@ -132,6 +132,8 @@ class TrainConfig:
     """Steps between two lines of metrics.jsonl."""
     save_every: int = 500
     """Steps between two saved states."""
+    keep: int = 2
+    """How many states to keep."""
     validate: int = 256
     """Validation sequences on which the exact bound is computed at the start and the end."""
 
@@ -147,6 +149,7 @@ class TrainConfig:
         check(0 <= self.ema < 1, f"train.ema must be in [0, 1), got {self.ema}")
         check(self.log_every >= 1, f"train.log_every must be at least 1, got {self.log_every}")
         check(self.save_every >= 1, f"train.save_every must be at least 1, got {self.save_every}")
+        check(self.keep >= 1, f"train.keep must be at least 1, got {self.keep}")
 
 
 @dataclass(frozen=True)

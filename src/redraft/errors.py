@@ -8,6 +8,14 @@ class UserError(Exception):
     """Told in one sentence, without a traceback; the command then exits with code 2."""
 
 
+class Stopped(Exception):
+    """A signal ended the work early; nothing was lost, and the message says how to go on."""
+
+    def __init__(self, message: str, exit_code: int):
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
 def unknown(kind: str, got: str, accepted: Iterable[str]) -> UserError:
     """The error for a name that is not in a table, with the nearest name as a suggestion.
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from redraft import checkpoint
+from redraft import checkpoint, trainer
 from redraft.batches import collate
 from redraft.checkpoint import Trained
 from redraft.config import Config, check
@@ -23,7 +23,6 @@ from redraft.errors import UserError
 from redraft.sampler import Callback, Sampler, canvas
 from redraft.tokenizers.base import MASK, PAD
 from redraft.trainer import Watcher
-from redraft.trainer import train as run_training
 
 
 @dataclass
@@ -170,6 +169,16 @@ def load(folder: str | Path, device: str = "auto") -> Model:
     return Model(checkpoint.load(folder, str(checkpoint.device_of(device))))
 
 
+def resume(folder: str | Path, watch: Watcher | None = None) -> Model:
+    """Continue the run of a folder to its end, as if it had never stopped."""
+    return Model(trainer.resume(folder, watch))
+
+
+def training_config(folder: str | Path) -> Config:
+    """The config of a run that can be continued."""
+    return checkpoint.load_state(Path(folder)).trained.config
+
+
 def train(config: Config, folder: str | Path, watch: Watcher | None = None) -> Model:
     """Train as the config says; the model, which also lies in the run folder."""
-    return Model(run_training(config, folder, watch))
+    return Model(trainer.train(config, folder, watch))

@@ -1,10 +1,19 @@
-"""Stage 7: the loop. It knows no method by name."""
+"""Stage 7: the loop. It knows no method by name.
+
+A run can be stopped at any step and continued from its folder; on a CPU it then ends bit for bit
+where it would have ended otherwise.
+"""
 
 import copy
+import hashlib
 import json
+import signal
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,12 +21,14 @@ from torch import Tensor
 
 from redraft import checkpoint
 from redraft.batches import Batches, collate
-from redraft.checkpoint import Trained
+from redraft.checkpoint import State, Trained
 from redraft.config import Config, TrainConfig
 from redraft.denoiser import Denoiser
 from redraft.domains import Dataset, prepare
-from redraft.errors import UserError
+from redraft.errors import Stopped, UserError
+from redraft.folder import locked
 from redraft.methods import entry
+from redraft.methods.method import Method
 from redraft.noise.process import ForwardProcess
 from redraft.objective import exact_bound
 
@@ -32,6 +43,40 @@ def train(config: Config, folder: str | Path, watch: Watcher | None = None) -> T
     """
     folder = Path(folder)
     refuse_existing(folder)
+    run = assemble(config)
+    with locked(folder):
+        run.trained.summary |= {"bound_start": run.bound(run.trained)}
+        return loop(run, folder, watch)
+
+
+def resume(folder: str | Path, watch: Watcher | None = None) -> Trained:
+    """Continue the run of a folder from its latest state."""
+    folder = Path(folder)
+    with locked(folder):
+        state = checkpoint.load_state(folder)
+        run = assemble(state.trained.config)
+        restore(run, state, folder)
+        return loop(run, folder, watch)
+
+
+@dataclass
+class Run:
+    """Everything that moves while a model is trained."""
+
+    config: Config
+    method: Method
+    trained: Trained
+    """What will be saved: the averaged denoiser, the process, the tokens, the summary."""
+    batches: Batches
+    bound: "Bound"
+    budget: "Budget"
+    step: int = 0
+    pending: dict[str, Tensor | float] | None = None
+    """Metrics noted before a stop, not yet written."""
+
+
+def assemble(config: Config) -> Run:
+    """A run at its beginning, a pure function of the config."""
     method_entry = entry(config.method)
     device = checkpoint.device_of(config.train.device)
     data = prepare(config.data, config.seed)
@@ -44,49 +89,108 @@ def train(config: Config, folder: str | Path, watch: Watcher | None = None) -> T
     method = method_entry.method(config, denoiser, process, held_out, generator)
     average = copy.deepcopy(denoiser).requires_grad_(False)
     trained = describe(config, data, average, process)
-    bound = Bound(data, config, device)
-    trained.summary |= {"bound_start": bound(average, process)}
-    log, budget, health = Log(folder), Budget(config.train), Health()
-
-    step = 0
-    while not budget.spent(step):
-        metrics = method.step(batches[step], budget.progress(step))
-        follow_average(average, denoiser, config.train.ema, step)
-        health.note(step, metrics["loss"])
-        log.note(metrics)
-        step += 1
-        if step % config.train.log_every == 0:  # once in a while: look
-            health.check(folder)
-            row = log.write(step, budget.seconds())
-            if watch is not None:
-                watch(step, budget.progress(step), row, step / row["seconds"])
-        if step % config.train.save_every == 0:  # once in a while: save
-            health.check(folder)
-            trained.summary |= {"steps": step, "seconds": budget.seconds()}
-            checkpoint.save(folder, trained)
-
-    health.check(folder)
-    trained.summary |= {"steps": step, "seconds": budget.seconds()}
-    trained.summary |= {"bound_end": bound(average, process)}
-    log.note({f"validation/{k}": trained.summary[k] for k in ("bound_start", "bound_end")})
-    log.write(step, budget.seconds())
-    log.close()
-    checkpoint.save(folder, trained)
-    return trained
-
-
-def refuse_existing(folder: Path) -> None:
-    """A run never overwrites another."""
-    if (folder / "config.json").exists() or (folder / "metrics.jsonl").exists():
-        raise UserError(f"{folder} already holds a run; choose another folder with --out")
+    return Run(config, method, trained, batches, Bound(data, config, device), Budget(config.train))
 
 
 def describe(config: Config, data: Dataset, denoiser: Denoiser, process: ForwardProcess) -> Trained:
     """What will be saved, before anything was learned."""
     lengths = np.bincount([len(s) for s in data.train], minlength=data.max_length + 1)
     tokens = np.bincount(np.concatenate(data.train), minlength=len(data.tokenizer))
-    summary = {"data": data.origin, "items": data.report, "steps": 0, "seconds": 0.0}
+    fingerprint = hashlib.sha256(np.concatenate(data.train).tobytes()).hexdigest()
+    summary = {"data": data.origin, "items": data.report, "training_data_sha256": fingerprint}
     return Trained(config, data.tokenizer, denoiser, process, lengths, tokens, summary)
+
+
+def restore(run: Run, state: State, folder: Path) -> None:
+    """Bring a run from its beginning to a saved state."""
+    before, now = state.trained.summary, run.trained.summary
+    if before["training_data_sha256"] != now["training_data_sha256"]:
+        raise UserError(f"the training data of {folder} have changed since the run began")
+    run.trained.denoiser.load_state_dict(state.trained.denoiser.state_dict())
+    run.trained.process.load_state_dict(state.trained.process.state_dict())
+    run.method.restore(checkpoint.unflatten(state.tensors))
+    run.trained.summary = before
+    run.step, run.pending = state.progress["step"], state.progress["pending"]
+    run.budget.spent_before = state.progress["seconds"]
+
+
+def loop(run: Run, folder: Path, watch: Watcher | None) -> Trained:
+    """From where the run is to the end of its budget."""
+    config, trained, budget = run.config.train, run.trained, run.budget
+    health = Health()
+    with Signals() as signals, Log(folder, run.step, run.pending) as log:
+        budget.start()
+        while not budget.spent(run.step) and signals.caught is None:
+            metrics = run.method.step(run.batches[run.step], budget.progress(run.step))
+            follow_average(trained.denoiser, run.method.denoiser, config.ema, run.step)
+            health.note(run.step, metrics["loss"])
+            log.note(metrics)
+            run.step += 1
+            if run.step % config.log_every == 0:  # once in a while: look
+                health.check(folder)
+                row = log.write(run.step, budget.seconds())
+                if watch is not None:
+                    rate = run.step / row["seconds"]
+                    watch(run.step, budget.progress(run.step), row, rate)
+            if run.step % config.save_every == 0:  # once in a while: save
+                health.check(folder)
+                save(run, folder, log)
+
+        health.check(folder)
+        if signals.caught is not None:
+            save(run, folder, log)
+            go_on = f"go on with: redraft train --resume {folder}"
+            raise Stopped(f"stopped at step {run.step}; {go_on}", 128 + signals.caught)
+        trained.summary |= {"bound_end": run.bound(trained)}
+        log.note({f"validation/{k}": trained.summary[k] for k in ("bound_start", "bound_end")})
+        log.write(run.step, budget.seconds())
+        save(run, folder, log)
+    return trained
+
+
+def save(run: Run, folder: Path, log: "Log") -> None:
+    """A state from which the run can go on; if it cannot be written, the one before it stays."""
+    seconds = run.budget.seconds()
+    run.trained.summary |= {"steps": run.step, "seconds": seconds}
+    pending = {name: float(value) for name, value in log.latest.items()}
+    progress = {"step": run.step, "seconds": seconds, "pending": pending}
+    tensors = checkpoint.flatten(run.method.state())
+    try:
+        checkpoint.save_state(folder, run.trained, tensors, progress, run.config.train.keep)
+    except OSError as error:
+        raise UserError(
+            f"the state at step {run.step} could not be saved ({error.strerror}); "
+            f"what was saved before it is still in {folder}"
+        ) from None
+
+
+def refuse_existing(folder: Path) -> None:
+    """A run never overwrites another."""
+    if (folder / "config.json").exists() or (folder / "metrics.jsonl").exists():
+        raise UserError(
+            f"{folder} already holds a run; choose another folder with --out, "
+            f"or continue it with --resume {folder}"
+        )
+
+
+class Signals:
+    """SIGINT and SIGTERM let the current step finish instead of ending the process."""
+
+    caught: int | None = None
+
+    def __enter__(self) -> "Signals":
+        self.previous = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self.previous[number] = signal.signal(number, self._catch)
+        return self
+
+    def _catch(self, number: int, frame: object) -> None:
+        self.caught = number
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.previous.items():
+            signal.signal(number, handler)
 
 
 @torch.no_grad()
@@ -100,10 +204,14 @@ class Budget:
     """Steps or seconds, whichever is spent first: how much of the run is done."""
 
     def __init__(self, config: TrainConfig):
-        self.config, self.start = config, time.perf_counter()
+        self.config, self.spent_before = config, 0.0
+        self.start()
+
+    def start(self) -> None:
+        self.began = time.perf_counter()
 
     def seconds(self) -> float:
-        return time.perf_counter() - self.start
+        return self.spent_before + time.perf_counter() - self.began
 
     def progress(self, step: int) -> float:
         limits = ((step, self.config.steps), (self.seconds(), self.config.seconds))
@@ -128,8 +236,9 @@ class Health:
 
     def check(self, folder: Path) -> None:
         if self.bad is not None and (step := int(self.bad)) >= 0:
-            saved = folder / "model.safetensors"
-            kept = f"the last good state is in {folder}" if saved.exists() else "nothing was saved"
+            kept = f"the last good state is in {folder}"
+            if checkpoint.latest(folder) is None:
+                kept = "nothing was saved yet"
             raise UserError(f"the loss is not a number at step {step}; {kept}")
 
 
@@ -142,22 +251,28 @@ class Bound:
         self.parts = [collate(chosen[i : i + 64], device) for i in range(0, len(chosen), 64)]
         self.tokens = sum(map(len, chosen))
 
-    def __call__(self, denoiser: Denoiser, process: ForwardProcess) -> float:
+    def __call__(self, trained: Trained) -> float:
         generator = torch.Generator(self.device).manual_seed(self.seed)
-        nats = [exact_bound(denoiser, process, x0, generator).sum() for x0 in self.parts]
+        nats = [
+            exact_bound(trained.denoiser, trained.process, x0, generator).sum() for x0 in self.parts
+        ]
         return float(torch.stack(nats).sum() / self.tokens)
 
 
 class Log:
-    """metrics.jsonl and TensorBoard events of a run."""
+    """metrics.jsonl and TensorBoard events of a run; what came after `step` is forgotten."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, step: int, pending: dict[str, Any] | None):
         from torch.utils.tensorboard import SummaryWriter
 
         folder.mkdir(parents=True, exist_ok=True)
-        self.file = (folder / "metrics.jsonl").open("a", encoding="utf-8")
-        self.events = SummaryWriter(str(folder / "events"))
-        self.latest: dict[str, Tensor | float] = {}
+        path = folder / "metrics.jsonl"
+        if path.exists():
+            kept = [row for row in path.read_text().splitlines() if _step_of(row) <= step]
+            path.write_text("".join(f"{row}\n" for row in kept), encoding="utf-8")
+        self.file = path.open("a", encoding="utf-8")
+        self.events = SummaryWriter(str(folder / "events"), purge_step=step + 1)
+        self.latest: dict[str, Tensor | float] = dict(pending or {})
 
     def note(self, metrics: dict[str, Tensor | float]) -> None:
         self.latest |= metrics
@@ -173,6 +288,17 @@ class Log:
         self.file.flush()
         return row
 
-    def close(self) -> None:
+    def __enter__(self) -> "Log":
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self.file.close()
         self.events.close()
+
+
+def _step_of(row: str) -> float:
+    """The step of a line of metrics; a line that a kill cut short belongs to no step."""
+    try:
+        return json.loads(row)["step"]
+    except (ValueError, KeyError, TypeError):
+        return float("inf")

@@ -21,6 +21,7 @@ from redraft.tokenizers.base import PAD
 
 class FLDD(Method):
     process: CoupledProcess
+    leader: Player
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)

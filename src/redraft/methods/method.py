@@ -23,6 +23,7 @@ from redraft.objective import (
 )
 
 Metrics = dict[str, Tensor | float]
+State = dict[str, dict[str, Tensor]]
 
 
 class Player:
@@ -48,6 +49,19 @@ class Player:
         self.optimizer.step()
         return norm
 
+    def state(self) -> dict[str, Tensor]:
+        """What the optimizer remembers of each parameter, by the parameter's number."""
+        memory = self.optimizer.state_dict()["state"]
+        return {f"{i}.{key}": value for i, kept in memory.items() for key, value in kept.items()}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        memory: dict[int, dict[str, Tensor]] = {}
+        for name, value in state.items():
+            i, _, key = name.partition(".")
+            memory.setdefault(int(i), {})[key] = value
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": memory, "param_groups": groups})
+
 
 def schedule(config: OptimizerConfig, progress: float) -> float:
     """The factor on the learning rate when a share `progress` of the run is done."""
@@ -72,6 +86,9 @@ def descend(loss: Tensor, players: list[Player], progress: float) -> list[Tensor
 class Method(ABC):
     """A denoiser, a forward process, and how they learn. The trainer knows nothing more."""
 
+    leader: Player | None = None
+    """The player that learns the noise, in methods that have one."""
+
     def __init__(
         self,
         config: Config,
@@ -90,6 +107,24 @@ class Method(ABC):
     @abstractmethod
     def step(self, batch: Batch, progress: float) -> Metrics:
         """One step on a batch, when a share `progress` in [0, 1) of the run is done."""
+
+    def state(self) -> State:
+        """All that a resumed run needs beside the process: as if it had never stopped."""
+        parts: State = {
+            "denoiser": self.denoiser.state_dict(),
+            "player": self.player.state(),
+            "random": {"generator": self.generator.get_state()},
+            "counts": {"steps": torch.tensor(self.steps_done)},
+        }
+        return parts if self.leader is None else parts | {"leader": self.leader.state()}
+
+    def restore(self, state: State) -> None:
+        self.denoiser.load_state_dict(state["denoiser"])
+        self.player.restore(state.get("player", {}))
+        self.generator.set_state(state["random"]["generator"])
+        self.steps_done = int(state["counts"]["steps"])
+        if self.leader is not None:
+            self.leader.restore(state.get("leader", {}))
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The arithmetic of the denoiser; the objective leaves it again by itself."""

@@ -15,6 +15,7 @@ from redraft.tokenizers.base import PAD
 
 class Reinforce(Method):
     process: SemanticProcess
+    leader: Player
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)

@@ -26,7 +26,7 @@ from torch.func import functional_call
 from redraft.batches import Batch
 from redraft.denoiser import Denoiser
 from redraft.methods.leader import kernel_metrics, log_prob, regularisation
-from redraft.methods.method import Method, Metrics, Player, descend
+from redraft.methods.method import Method, Metrics, Player, State, descend
 from redraft.noise.process import ForwardProcess, categorical_kl
 from redraft.noise.schedule import alpha_bar, steps
 from redraft.noise.semantic import SemanticProcess
@@ -47,6 +47,7 @@ Parameters = dict[str, Tensor]
 
 class Stackelberg(Method):
     process: SemanticProcess
+    leader: Player
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -64,6 +65,15 @@ class Stackelberg(Method):
         if self.steps_done % self.options.block == 0 and not self.rests(progress):
             metrics |= self.lead(self.held_out[self.moves], progress)
         return metrics
+
+    def state(self) -> State:
+        game = {"moves": torch.tensor(self.moves), **self.variance.state()}
+        return super().state() | {"game": game}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self.moves = int(state["game"]["moves"])
+        self.variance.restore(state["game"])
 
     def rests(self, progress: float) -> bool:
         return not self.options.rest_first <= progress < 1 - self.options.rest_last
@@ -213,3 +223,9 @@ class RunningVariance:
         self.total = self.decay * self.total.to(now.device) + (1 - self.decay) * now
         self.weight = self.decay * self.weight + (1 - self.decay)
         return (known + eps).sqrt()
+
+    def state(self) -> dict[str, Tensor]:
+        return {"variance_total": self.total, "variance_weight": self.weight}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        self.total, self.weight = state["variance_total"], state["variance_weight"]

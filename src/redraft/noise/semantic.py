@@ -70,6 +70,7 @@ class SemanticProcess(DenseProcess):
         self.committed = copy.deepcopy(scores).requires_grad_(False)
         self.register_buffer("embeddings", torch.zeros(V, width))
         self.register_buffer("alpha", alpha, persistent=False)
+        self.register_load_state_dict_post_hook(lambda process, _: process.rebuild())
         self.rebuild()
 
     embeddings: Tensor
@@ -88,7 +89,7 @@ class SemanticProcess(DenseProcess):
 
     @torch.no_grad()
     def rebuild(self) -> None:
-        """The stacks from what is committed; also after a saved process was loaded."""
+        """The stacks from what is committed."""
         self.Q = step_matrices(self._kernel(self.committed, self.embeddings), self.alpha)
         self.Q_bar = cumulative_products(self.Q)
 

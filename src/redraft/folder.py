@@ -1,0 +1,195 @@
+"""Folders of files that are whole or not there, and say so when they were damaged.
+
+A folder is written aside, sealed with a manifest (size and SHA-256 of every file), and renamed into
+place. Tensors go into safetensors files of at most 15 MB, so that they pass through narrow pipes.
+Nothing is ever unpickled.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as parse_tensors
+from safetensors.torch import save as format_tensors
+from torch import Tensor
+
+from redraft.errors import UserError
+
+MANIFEST = "manifest.json"
+SHARD = 15_000_000
+"""Largest file of tensors in bytes."""
+
+
+# ------------------------------------------------------------------ whole folders
+
+
+@contextmanager
+def written(folder: Path) -> Iterator[Path]:
+    """A folder to write into, which appears under its name when all went well, and else not at all.
+
+    An older folder of that name is replaced.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    aside = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
+    try:
+        yield aside
+        seal(aside)
+        shutil.rmtree(folder, ignore_errors=True)
+        aside.rename(folder)
+        settle(folder.parent)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def seal(folder: Path) -> None:
+    """Write the manifest, last of all, and bring everything to the disk."""
+    files = {}
+    for path in sorted(p for p in folder.iterdir() if p.is_file() and p.name != MANIFEST):
+        files[path.name] = {"bytes": path.stat().st_size, "sha256": digest(path)}
+        settle(path)
+    write_json(folder / MANIFEST, {"files": files})
+    settle(folder / MANIFEST)
+    settle(folder)
+
+
+def verify(folder: Path) -> None:
+    """Every file of the manifest is there, and is what it was when it was written."""
+    manifest = read_json(folder / MANIFEST)
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
+        raise UserError(f"{folder / MANIFEST} is damaged: it lists no files")
+    for name, facts in manifest["files"].items():
+        path = folder / name
+        if Path(name).name != name or not isinstance(facts, dict):
+            raise UserError(
+                f"{folder / MANIFEST} is damaged: {str(name)[:60]!r} is no file's entry"
+            )
+        if not path.is_file():
+            raise UserError(f"{folder} is incomplete: it holds no {name}")
+        if path.stat().st_size != facts.get("bytes"):
+            raise UserError(
+                f"{path} is damaged: {path.stat().st_size} bytes, {facts.get('bytes')} were written"
+            )
+        if digest(path) != facts.get("sha256"):
+            raise UserError(f"{path} is damaged: it is not what was written (SHA-256 differs)")
+
+
+def publish(source: Path, folder: Path) -> None:
+    """Copy a sealed folder's files into another one, each at once, the manifest last."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [path.name for path in source.iterdir() if path.name != MANIFEST]
+    for name in [*sorted(names), MANIFEST]:
+        aside = folder / f".{name}.new"
+        shutil.copyfile(source / name, aside)
+        os.replace(aside, folder / name)
+
+
+def digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def settle(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# ------------------------------------------------------------------ files
+
+
+def write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> Any:
+    if not path.parent.is_dir():
+        raise UserError(f"there is no folder {path.parent}")
+    if not path.is_file():
+        raise UserError(f"{path.parent} holds no model: there is no {path.name}")
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged: {' '.join(str(error).split())[:100]}") from None
+
+
+def write_tensors(folder: Path, stem: str, tensors: dict[str, Tensor], limit: int = SHARD) -> None:
+    """STEM.safetensors, or several STEM-00001-of-00003.safetensors with an index.
+
+    A tensor that alone is over the limit is cut along its flattened length.
+    """
+    shards: list[dict[str, Tensor]] = [{}]
+    shapes, room = {}, limit
+    for name, tensor in tensors.items():
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        shapes[name] = list(tensor.shape)
+        pieces = flat.split(max(limit // flat.element_size(), 1)) if flat.numel() else [flat]
+        for piece in pieces:
+            if piece.nbytes > room and shards[-1]:
+                shards.append({})
+                room = limit
+            shards[-1][name] = piece.clone()
+            room -= piece.nbytes
+    if len(shards) == 1:
+        whole = {name: tensor.reshape(shapes[name]) for name, tensor in shards[0].items()}
+        (folder / f"{stem}.safetensors").write_bytes(format_tensors(whole))
+        return
+    names = [f"{stem}-{i:05}-of-{len(shards):05}.safetensors" for i in range(1, len(shards) + 1)]
+    files: dict[str, list[str]] = {}
+    for name, shard in zip(names, shards, strict=True):
+        (folder / name).write_bytes(format_tensors(shard))
+        for key in shard:
+            files.setdefault(key, []).append(name)
+    index = {key: {"shape": shapes[key], "files": files[key]} for key in tensors}
+    write_json(folder / f"{stem}.safetensors.index.json", index)
+
+
+def read_tensors(folder: Path, stem: str) -> dict[str, Tensor]:
+    single, index = folder / f"{stem}.safetensors", folder / f"{stem}.safetensors.index.json"
+    if not index.is_file():
+        return _parse(single)
+    entries, shards = read_json(index), {}
+    tensors = {}
+    for name, entry in entries.items():
+        for file in entry["files"]:
+            if file not in shards:
+                shards[file] = _parse(folder / file)
+        pieces = [shards[file][name] for file in entry["files"]]
+        tensors[name] = torch.cat(pieces).reshape(entry["shape"])
+    return tensors
+
+
+def _parse(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise UserError(f"{path.parent} is incomplete: it holds no {path.name}")
+    try:
+        return parse_tensors(path.read_bytes())
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise UserError(f"{path} is no safetensors file: {error}") from None
+
+
+# ------------------------------------------------------------------ one at a time
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder alone; the lock goes with the process, however that ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"another process is training in {folder}") from None
+        yield
