@@ -18,6 +18,7 @@ STAGES = [
     "errors",
     "config",
     "folder",
+    "distributed",
     "data",
     "tokenizers",
     "domains",

@@ -433,7 +433,7 @@ def test_the_leaders_move_leaves_the_follower_bit_for_bit(credit, bound):
 def test_the_followers_loss_gives_phi_no_gradient():
     method = make_method("vsdd")
     method.process.commit(method.denoiser.embeddings)
-    method.follow(Batches(pattern(16, seed=0), 8, seed=0)[0], 0.1)
+    method.descend(Batches(pattern(16, seed=0), 8, seed=0)[0], [method.player], 0.1)
     assert all(p.grad is None for p in method.process.scores.parameters())
     assert all(p.grad is not None for p in method.denoiser.parameters())
 

@@ -1,39 +1,17 @@
 """The loop: it improves, repeats itself, and keeps what was good."""
 
-import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 import torch
+from tiny import tiny
 
 from redraft import checkpoint, trainer
-from redraft.config import (
-    Config,
-    DataConfig,
-    DenoiserConfig,
-    LeaderConfig,
-    NoiseConfig,
-    OptimizerConfig,
-    TrainConfig,
-)
 from redraft.errors import UserError
 from redraft.folder import seal
 from redraft.methods import METHODS
 from redraft.methods.fixed import Fixed
-
-TINY = Config(
-    data=DataConfig(max_length=14, long="drop"),
-    noise=NoiseConfig(T=5, hidden=8),
-    denoiser=DenoiserConfig(width=16, layers=1, heads=2),
-    optimizer=OptimizerConfig(lr=1e-2),
-    train=TrainConfig(steps=30, batch=16, log_every=10, save_every=10, validate=32, ema=0.5),
-    leader=LeaderConfig(block=5, batch=8, probes=2),
-)
-
-
-def tiny(method: str, **train) -> Config:
-    return dataclasses.replace(TINY, method=method, train=dataclasses.replace(TINY.train, **train))
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -1,12 +1,13 @@
 """Encoded sequences as batches of nearly equal length, a pure function of (seed, step)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from redraft.errors import UserError
 from redraft.tokenizers.base import PAD
 
 
@@ -18,6 +19,16 @@ class Batch:
     """Whether there is any PAD at all."""
     weight: float
     """Tokens of this batch over those of a mean batch: keeps the objective a mean over tokens."""
+    tokens: int | None = None
+    """Tokens of the whole batch, where x0 is a part of it; by default those of x0."""
+    parts: int = 1
+    """Into how many parts the whole batch was cut."""
+
+    def part(self, index: int, parts: int) -> "Batch":
+        """One of `parts` equal parts of the rows."""
+        rows = len(self.x0) // parts
+        x0 = self.x0[index * rows : (index + 1) * rows]
+        return replace(self, x0=x0, parts=self.parts * parts)
 
 
 def collate(sequences: Sequence[np.ndarray], device: torch.device | str = "cpu") -> Tensor:
@@ -41,9 +52,15 @@ class Batches:
         size: int,
         seed: int,
         device: torch.device | str = "cpu",
+        parts: int = 1,
     ):
         self.sequences, self.seed, self.device = sequences, seed, device
         self.size = min(size, len(sequences))
+        self.size -= self.size % parts  # so that every batch can be cut into so many parts
+        if self.size == 0:
+            raise UserError(
+                f"{min(size, len(sequences))} sequences make no batch of {parts} equal parts"
+            )
         self.per_epoch = len(sequences) // self.size
         self.lengths = np.array([len(s) for s in sequences])
         self.epoch = -1
@@ -65,4 +82,5 @@ class Batches:
             x0=collate([self.sequences[i] for i in chosen], self.device),
             padded=bool(lengths.min() < lengths.max()),
             weight=float(lengths.mean() / self.lengths.mean()),
+            tokens=int(lengths.sum()),
         )

@@ -223,8 +223,8 @@ def unflatten(tensors: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
 
 def device_of(name: str) -> torch.device:
     """The device that a config names; "auto" is the GPU where there is one."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "auto":  # torchrun has given every process a GPU of its own
+        name = f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu"
     try:
         return torch.zeros(0, device=name).device
     except (RuntimeError, AssertionError):

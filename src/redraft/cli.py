@@ -2,6 +2,7 @@
 
 import importlib
 import logging
+import os
 import sys
 
 from redraft.errors import Stopped, UserError, unknown
@@ -24,6 +25,12 @@ def usage() -> str:
     )
 
 
+def complain(error: Exception) -> None:
+    """One sentence on standard error; of many processes, the first one speaks for all."""
+    if os.environ.get("RANK", "0") == "0":
+        print(f"redraft: {error}", file=sys.stderr)
+
+
 def main(arguments: list[str] | None = None) -> int:
     word, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     logging.basicConfig(format="redraft: %(message)s")
@@ -40,10 +47,10 @@ def main(arguments: list[str] | None = None) -> int:
         commands.run(word, rest)
         return 0
     except UserError as error:
-        print(f"redraft: {error}", file=sys.stderr)
+        complain(error)
         return 2
     except Stopped as stop:
-        print(f"redraft: {stop}", file=sys.stderr)
+        complain(stop)
         return stop.exit_code
     except KeyboardInterrupt:
         return 130

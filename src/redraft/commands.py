@@ -8,7 +8,7 @@ import io
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass, field
 from itertools import dropwhile, takewhile
 from operator import not_
@@ -55,6 +55,8 @@ class Train:
     redraft train my-recipe.toml --train.steps 5000 --out runs/mine
 
     redraft train --resume runs/mine
+
+    torchrun --nproc-per-node 8 -m redraft train my-recipe.toml
     """
 
     recipe: Annotated[Positional[str | None], arg(metavar="RECIPE")] = None
@@ -85,20 +87,23 @@ class Train:
         return cls(recipe=named, config=config)
 
     def run(self) -> None:
+        from redraft.distributed import agreed, joined, world
         from redraft.model import resume, train, training_config
         from redraft.terminal import TrainingDisplay
 
-        again = self.interrupted()
-        config = self.resolved() if again is None else training_config(again)
-        out = again or self.out or fresh_folder(Path("runs"), config)
-        budget = config.train
-        with TrainingDisplay(budget.steps, budget.seconds, config.method) as display:
-            model = (
-                train(config, out, display.update)
-                if again is None
-                else resume(again, display.update)
-            )
-        summary = model.trained.summary
+        with joined():
+            again = self.interrupted()
+            config = self.resolved() if again is None else training_config(again)
+            out = agreed(again or self.out or fresh_folder(Path("runs"), config))
+            budget, first = config.train, world().rank == 0
+            display = TrainingDisplay(budget.steps, budget.seconds, config.method)
+            with display if first else nullcontext():
+                watch = display.update
+                model = train(config, out, watch) if again is None else resume(out, watch)
+        if first:
+            self.report(model.trained.summary, out)
+
+    def report(self, summary: dict[str, Any], out: Path) -> None:
         print(f"data: {summary['data']} {summary['items']}")
         print(
             f"bound on validation data: {summary['bound_start']:.3f} -> "

@@ -118,6 +118,8 @@ class TrainConfig:
     """Stop after so many seconds of training, if that comes first."""
     batch: int = 512
     """Sequences in a batch."""
+    accumulate: int = 1
+    """Parts of a batch whose gradients are summed one after the other, where memory is short."""
     bound: Literal["joint", "split"] = "joint"
     """Estimator of the bound: one pass with t in 1..T, or the paper's two passes."""
     precision: Literal["float32", "bf16"] = "float32"
@@ -146,6 +148,11 @@ class TrainConfig:
             value = getattr(self, name)
             check(value is None or value > 0, f"train.{name} must be above 0, got {value}")
         check(self.batch >= 1, f"train.batch must be at least 1, got {self.batch}")
+        check(
+            self.accumulate >= 1 and self.batch % self.accumulate == 0,
+            f"train.batch must be a multiple of train.accumulate, got {self.batch} and "
+            f"{self.accumulate}",
+        )
         check(0 <= self.ema < 1, f"train.ema must be in [0, 1), got {self.ema}")
         check(self.log_every >= 1, f"train.log_every must be at least 1, got {self.log_every}")
         check(self.save_every >= 1, f"train.save_every must be at least 1, got {self.save_every}")

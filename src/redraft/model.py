@@ -6,7 +6,8 @@ model.infill("Lily had a [MASK] ball.")
 model.revise(["CC(=O)Nc1ccc(O)cc1"], strength=0.3)
 """
 
-from collections.abc import Iterator, Sequence
+import secrets
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from redraft import checkpoint, trainer
 from redraft.batches import collate
 from redraft.checkpoint import Trained
 from redraft.config import Config, check
+from redraft.distributed import agreed, in_order, world
 from redraft.errors import UserError
 from redraft.sampler import Callback, Sampler, canvas
 from redraft.tokenizers.base import MASK, PAD
@@ -71,13 +73,15 @@ class Model:
             length is None or 1 <= length <= longest,
             f"length must be in 1..{longest}, got {length}",
         )
-        generator, sampler = self._generator(seed), self.sampler(**options)
-        lengths = self._lengths(n, length, generator)
+        seed, sampler = fixed(seed), self.sampler(**options)
+        lengths = self._lengths(n, length, self._generator(seed))
         order = lengths.argsort(stable=True)  # rows of similar length are drawn together
-        rows: list[Any] = []
-        for part in order.split(self.batch):
+
+        def draw(part: Tensor, generator: torch.Generator) -> Tensor:
             x = self._start(canvas(lengths[part]).to(self.device), start, generator)
-            rows += self._decode(sampler.sample(x, generator, callback))
+            return sampler.sample(x, generator, callback)
+
+        rows = self._draw(draw, order.split(self.batch), seed)
         return [rows[i] for i in order.argsort().tolist()]
 
     def infill(
@@ -96,12 +100,13 @@ class Model:
             raise UserError(
                 f"nothing to infill: write [MASK] or [MASK:n] into the text, got {text!r}"
             )
-        generator, sampler = self._generator(seed), self.sampler(**options)
-        rows: list[Any] = []
-        for size in _sizes(n, self.batch):
-            x = collate([np.array(ids)] * size, self.device)
-            rows += self._decode(sampler.infill(x, x == MASK, generator, callback))
-        return rows
+        sampler = self.sampler(**options)
+        x = collate([np.array(ids)] * n, self.device)
+
+        def draw(x: Tensor, generator: torch.Generator) -> Tensor:
+            return sampler.infill(x, x == MASK, generator, callback)
+
+        return self._draw(draw, x.split(self.batch), fixed(seed))
 
     def revise(
         self,
@@ -115,21 +120,39 @@ class Model:
     ) -> list[Any]:
         """Each item taken to t = strength * T and back; without noising, it is taken for x_t."""
         check(not isinstance(items, str), "revise takes a list of items, got a single string")
-        generator, sampler = self._generator(seed), self.sampler(**options)
+        sampler = self.sampler(**options)
         encoded = [np.array(self._fit(self.tokenizer.encode(item), item)) for item in items]
-        rows: list[Any] = []
-        for i in range(0, len(encoded), self.batch):
-            x = collate(encoded[i : i + self.batch], self.device)
-            rows += self._decode(sampler.revise(x, strength, noising, generator, callback))
-        return rows
+        parts = [encoded[i : i + self.batch] for i in range(0, len(encoded), self.batch)]
+
+        def draw(part: list[np.ndarray], generator: torch.Generator) -> Tensor:
+            x = collate(part, self.device)
+            return sampler.revise(x, strength, noising, generator, callback)
+
+        return self._draw(draw, parts, fixed(seed))
 
     def save(self, folder: str | Path) -> None:
         checkpoint.save(Path(folder), self.trained)
 
-    def _generator(self, seed: int | None) -> torch.Generator:
-        generator = torch.Generator(self.device)
-        generator.seed() if seed is None else generator.manual_seed(seed)
-        return generator
+    def _draw(
+        self,
+        draw: Callable[[Any, torch.Generator], Tensor],
+        parts: Sequence[Any],
+        seed: int,
+    ) -> list[Any]:
+        """All parts, each with random numbers of its own; several processes share the work."""
+        rank, size = world()
+        mine = [
+            [
+                self.tokenizer.decode(row)
+                for row in draw(parts[i], self._generator(seed, i)).tolist()
+            ]
+            for i in range(rank, len(parts), size)
+        ]
+        return [row for part in in_order(mine, len(parts)) for row in part]
+
+    def _generator(self, seed: int, part: int = -1) -> torch.Generator:
+        mixed = (seed + 0x9E3779B97F4A7C15 * (part + 1)) % 2**63
+        return torch.Generator(self.device).manual_seed(mixed)
 
     def _lengths(self, n: int, length: int | None, generator: torch.Generator) -> Tensor:
         if length is not None:
@@ -154,14 +177,10 @@ class Model:
             )
         return ids
 
-    def _decode(self, x: Tensor) -> list[Any]:
-        return [self.tokenizer.decode(row) for row in x.tolist()]
 
-
-def _sizes(n: int, most: int) -> Iterator[int]:
-    """n in parts of at most `most`."""
-    for done in range(0, n, most):
-        yield min(most, n - done)
+def fixed(seed: int | None) -> int:
+    """The seed, or one that all processes agree on."""
+    return agreed(secrets.randbits(62)) if seed is None else seed
 
 
 def load(folder: str | Path, device: str = "auto") -> Model:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from redraft.noise.draws import Generators, uniform
+from redraft.noise.draws import Generators, Sliced, uniform
 from redraft.noise.process import ForwardProcess, full_precision
 from redraft.tokenizers.base import PAD
 
@@ -41,6 +41,9 @@ def stratified(B: int, span: Range, device: torch.device, generator: Generators 
     low, high = span
     if low == high:
         return torch.full((B,), low, device=device)
+    if isinstance(generator, Sliced):
+        whole = stratified(B * generator.parts, span, device, generator.generator)
+        return generator.take(whole)
     strata = (torch.arange(B, device=device) + uniform((B,), device, generator)) / B
     times = low + ((high - low + 1) * strata).long().clamp_max(high - low)
     return times[uniform((B,), device, generator).argsort()]
@@ -86,9 +89,9 @@ def token_losses(
     return torch.where(x0 == PAD, 0, total)
 
 
-def token_mean(losses: Tensor, x0: Tensor) -> Tensor:
-    """Mean over the tokens that are not PAD."""
-    return losses.sum() / (x0 != PAD).sum()
+def token_mean(losses: Tensor, x0: Tensor, tokens: int | None = None) -> Tensor:
+    """Mean over tokens that are not PAD, or over the `tokens` of a batch that x0 is a part of."""
+    return losses.sum() / (tokens or (x0 != PAD).sum())
 
 
 @torch.no_grad()

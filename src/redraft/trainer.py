@@ -7,10 +7,12 @@ where it would have ended otherwise.
 import copy
 import hashlib
 import json
+import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from redraft.batches import Batches, collate
 from redraft.checkpoint import State, Trained
 from redraft.config import Config, TrainConfig
 from redraft.denoiser import Denoiser
+from redraft.distributed import agreed, gathered, joined, total, world
 from redraft.domains import Dataset, prepare
 from redraft.errors import Stopped, UserError
 from redraft.folder import locked
@@ -42,9 +45,9 @@ def train(config: Config, folder: str | Path, watch: Watcher | None = None) -> T
     >>> train(read_recipe("tiny/vsdd"), "runs/tiny")                            # doctest: +SKIP
     """
     folder = Path(folder)
-    refuse_existing(folder)
-    run = assemble(config)
-    with locked(folder):
+    with joined(), alone(folder):
+        refuse_existing(folder)
+        run = assemble(config)
         run.trained.summary |= {"bound_start": run.bound(run.trained)}
         return loop(run, folder, watch)
 
@@ -52,11 +55,23 @@ def train(config: Config, folder: str | Path, watch: Watcher | None = None) -> T
 def resume(folder: str | Path, watch: Watcher | None = None) -> Trained:
     """Continue the run of a folder from its latest state."""
     folder = Path(folder)
-    with locked(folder):
+    with joined(), alone(folder):
         state = checkpoint.load_state(folder)
         run = assemble(state.trained.config)
         restore(run, state, folder)
         return loop(run, folder, watch)
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """The first process holds the folder for all of them."""
+    fresh = not folder.exists()
+    with locked(folder) if world().rank == 0 else nullcontext():
+        try:
+            yield
+        finally:
+            if fresh and folder.is_dir() and {p.name for p in folder.iterdir()} <= {".lock"}:
+                shutil.rmtree(folder)  # nothing came of it
 
 
 @dataclass
@@ -84,8 +99,9 @@ def assemble(config: Config) -> Run:
     denoiser, process = checkpoint.build(config, len(data.tokenizer), data.max_length)
     denoiser, process = denoiser.to(device), process.to(device)
     generator = torch.Generator(device).manual_seed(config.seed)
-    batches = Batches(data.train, config.train.batch, config.seed, device)
-    held_out = Batches(data.held_out, config.leader.batch, config.seed + 1, device)
+    size, accumulate = world().size, config.train.accumulate
+    batches = Batches(data.train, config.train.batch, config.seed, device, size * accumulate)
+    held_out = Batches(data.held_out, config.leader.batch, config.seed + 1, device, size)
     method = method_entry.method(config, denoiser, process, held_out, generator)
     average = copy.deepcopy(denoiser).requires_grad_(False)
     trained = describe(config, data, average, process)
@@ -117,10 +133,10 @@ def restore(run: Run, state: State, folder: Path) -> None:
 def loop(run: Run, folder: Path, watch: Watcher | None) -> Trained:
     """From where the run is to the end of its budget."""
     config, trained, budget = run.config.train, run.trained, run.budget
-    health = Health()
+    health, first = Health(), world().rank == 0
     with Signals() as signals, Log(folder, run.step, run.pending) as log:
         budget.start()
-        while not budget.spent(run.step) and signals.caught is None:
+        while not budget.spent(run.step) and not signals.caught:
             metrics = run.method.step(run.batches[run.step], budget.progress(run.step))
             follow_average(trained.denoiser, run.method.denoiser, config.ema, run.step)
             health.note(run.step, metrics["loss"])
@@ -128,16 +144,17 @@ def loop(run: Run, folder: Path, watch: Watcher | None) -> Trained:
             run.step += 1
             if run.step % config.log_every == 0:  # once in a while: look
                 health.check(folder)
+                budget.agree()
                 row = log.write(run.step, budget.seconds())
-                if watch is not None:
-                    rate = run.step / row["seconds"]
-                    watch(run.step, budget.progress(run.step), row, rate)
+                if watch is not None and first:
+                    watch(run.step, budget.progress(run.step), row, run.step / row["seconds"])
+                signals.agree()
             if run.step % config.save_every == 0:  # once in a while: save
                 health.check(folder)
                 save(run, folder, log)
 
         health.check(folder)
-        if signals.caught is not None:
+        if signals.caught:
             save(run, folder, log)
             go_on = f"go on with: redraft train --resume {folder}"
             raise Stopped(f"stopped at step {run.step}; {go_on}", 128 + signals.caught)
@@ -149,7 +166,12 @@ def loop(run: Run, folder: Path, watch: Watcher | None) -> Trained:
 
 
 def save(run: Run, folder: Path, log: "Log") -> None:
-    """A state from which the run can go on; if it cannot be written, the one before it stays."""
+    """A state from which the run can go on; if it cannot be written, the one before it stays.
+
+    All processes are in the same state, their random numbers included: the first one saves it.
+    """
+    if world().rank > 0:
+        return
     seconds = run.budget.seconds()
     run.trained.summary |= {"steps": run.step, "seconds": seconds}
     pending = {name: float(value) for name, value in log.latest.items()}
@@ -174,9 +196,13 @@ def refuse_existing(folder: Path) -> None:
 
 
 class Signals:
-    """SIGINT and SIGTERM let the current step finish instead of ending the process."""
+    """SIGINT and SIGTERM let the current step finish instead of ending the process.
 
-    caught: int | None = None
+    Several processes must stop at the same step: they agree on it when they look at their metrics.
+    """
+
+    caught = 0
+    seen = 0
 
     def __enter__(self) -> "Signals":
         self.previous = {}
@@ -186,7 +212,13 @@ class Signals:
         return self
 
     def _catch(self, number: int, frame: object) -> None:
-        self.caught = number
+        self.seen = number
+        if world().size == 1:
+            self.caught = number
+
+    def agree(self) -> None:
+        if world().size > 1:
+            self.caught = max(gathered(self.seen))
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self.previous.items():
@@ -209,12 +241,18 @@ class Budget:
 
     def start(self) -> None:
         self.began = time.perf_counter()
+        self.agree()
+
+    def agree(self) -> None:
+        """Several processes go by the clock of the first, as it is when they look at metrics."""
+        self.common = agreed(self.seconds())
 
     def seconds(self) -> float:
         return self.spent_before + time.perf_counter() - self.began
 
     def progress(self, step: int) -> float:
-        limits = ((step, self.config.steps), (self.seconds(), self.config.seconds))
+        seconds = self.seconds() if world().size == 1 else self.common
+        limits = ((step, self.config.steps), (seconds, self.config.seconds))
         return min(max(done / limit for done, limit in limits if limit is not None), 1.0)
 
     def spent(self, step: int) -> bool:
@@ -252,17 +290,25 @@ class Bound:
         self.tokens = sum(map(len, chosen))
 
     def __call__(self, trained: Trained) -> float:
-        generator = torch.Generator(self.device).manual_seed(self.seed)
-        nats = [
-            exact_bound(trained.denoiser, trained.process, x0, generator).sum() for x0 in self.parts
-        ]
-        return float(torch.stack(nats).sum() / self.tokens)
+        rank, size = world()
+        nats = torch.zeros((), dtype=torch.float64, device=self.device)
+        for i in range(rank, len(self.parts), size):
+            generator = torch.Generator(self.device).manual_seed(self.seed + i)
+            nats += exact_bound(trained.denoiser, trained.process, self.parts[i], generator).sum()
+        return float(total(nats) / self.tokens)
 
 
 class Log:
-    """metrics.jsonl and TensorBoard events of a run; what came after `step` is forgotten."""
+    """metrics.jsonl and TensorBoard events of a run; what came after `step` is forgotten.
+
+    The first process writes.
+    """
 
     def __init__(self, folder: Path, step: int, pending: dict[str, Any] | None):
+        self.latest: dict[str, Tensor | float] = dict(pending or {})
+        self.file = self.events = None
+        if world().rank > 0:
+            return
         from torch.utils.tensorboard import SummaryWriter
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -272,7 +318,6 @@ class Log:
             path.write_text("".join(f"{row}\n" for row in kept), encoding="utf-8")
         self.file = path.open("a", encoding="utf-8")
         self.events = SummaryWriter(str(folder / "events"), purge_step=step + 1)
-        self.latest: dict[str, Tensor | float] = dict(pending or {})
 
     def note(self, metrics: dict[str, Tensor | float]) -> None:
         self.latest |= metrics
@@ -281,19 +326,20 @@ class Log:
         """One line with the latest of every metric since the line before."""
         row = {name: float(value) for name, value in self.latest.items()}
         self.latest = {}
-        for name, value in row.items():
-            self.events.add_scalar(name, value, step)
-        row = {"step": step, "seconds": seconds, **row}
-        self.file.write(json.dumps(row) + "\n")
-        self.file.flush()
-        return row
+        if self.file is not None and self.events is not None:
+            for name, value in row.items():
+                self.events.add_scalar(name, value, step)
+            self.file.write(json.dumps({"step": step, "seconds": seconds, **row}) + "\n")
+            self.file.flush()
+        return {"step": step, "seconds": seconds, **row}
 
     def __enter__(self) -> "Log":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.file.close()
-        self.events.close()
+        if self.file is not None and self.events is not None:
+            self.file.close()
+            self.events.close()
 
 
 def _step_of(row: str) -> float:

@@ -11,40 +11,38 @@ import torch
 from torch import Tensor
 
 from redraft.batches import Batch
-from redraft.methods.method import Method, Metrics, Player, descend
+from redraft.methods.method import Method, Metrics, Player
 from redraft.noise.coupled import CoupledProcess, couple, relax, token_log_prob
 from redraft.noise.draws import categorical
 from redraft.noise.process import categorical_kl, indicator
-from redraft.objective import draw_times, predict
+from redraft.objective import draw_times, predict, token_mean
 from redraft.tokenizers.base import PAD
 
 
 class FLDD(Method):
     process: CoupledProcess
     leader: Player
+    relaxation: float | None = None
+    """Temperature at this step; None when draws are exact."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.leader = Player(self.process.parameters(), self.config.leader.optimizer)
 
     def step(self, batch: Batch, progress: float) -> Metrics:
-        temperature = self.temperature(progress)
+        self.relaxation = self.temperature(progress)
+        metrics = self.descend(batch, [self.player, self.leader], progress)
+        return metrics | {"leader/temperature": self.relaxation or 0.0}
+
+    def objective(self, batch: Batch) -> tuple[Tensor, Tensor]:
         real = batch.x0 != PAD
-        N = real.sum()
         S = score = torch.zeros((), device=batch.x0.device)
-        for t, weight in draw_times(batch.x0, self.spans, self.generator):
-            kl, log_u = self.term(batch, t, temperature)
+        for t, weight in draw_times(batch.x0, self.spans, self.random):
+            kl, log_u = self.term(batch, t, self.relaxation)
             S = S + weight * kl.where(real, 0).sum(-1)  # (B,)
             score = score + log_u.where(real, 0).sum(-1)
-        loss = (S + S.detach() * score).sum() / N
-        norm, leader_norm = descend(loss * batch.weight, [self.player, self.leader], progress)
-        self.steps_done += 1
-        return {
-            "loss": S.detach().sum() / N,
-            "gradient_norm": norm,
-            "leader/gradient_norm": leader_norm,
-            "leader/temperature": temperature or 0.0,
-        }
+        surrogate = token_mean(S + S.detach() * score, batch.x0, batch.tokens)
+        return surrogate * batch.weight, token_mean(S, batch.x0, batch.tokens)
 
     def temperature(self, progress: float) -> float | None:
         """Of the relaxation, falling geometrically; None when the warm-up is over."""
@@ -60,10 +58,10 @@ class FLDD(Method):
         with self.autocast():
             u_s, u_t = self.process.marginal(x0, t - 1), self.process.marginal(x0, t)
             if temperature is None:
-                zt = categorical(u_t.detach(), self.generator)
+                zt = categorical(u_t.detach(), self.random)
                 z, log_u = indicator(zt, self.process.V), token_log_prob(u_t, zt)
             else:
-                zt = z = relax(u_t, temperature, self.generator)
+                zt = z = relax(u_t, temperature, self.random)
                 log_u = torch.zeros_like(t)[:, None].expand_as(x0)
             log_v = predict(self.predictor, zt, t, batch.padded)
         return categorical_kl(couple(u_s, u_t, z), log_v.exp()), log_u

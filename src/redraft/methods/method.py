@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from redraft.batches import Batch, Batches
 from redraft.config import Config, OptimizerConfig
 from redraft.denoiser import Denoiser
+from redraft.distributed import sum_gradients, total, world
+from redraft.noise.draws import Generators, Sliced
 from redraft.noise.process import ForwardProcess
 from redraft.objective import (
     Draw,
@@ -41,7 +43,8 @@ class Player:
         )
 
     def move(self, progress: float) -> Tensor:
-        """One optimizer step on the gradients at hand; their norm before clipping."""
+        """One optimizer step on the gradients of all processes; their norm before clipping."""
+        sum_gradients(self.parameters)
         limit = self.config.clip or math.inf
         norm = nn.utils.clip_grad_norm_(self.parameters, limit)
         for group in self.optimizer.param_groups:
@@ -75,14 +78,6 @@ def schedule(config: OptimizerConfig, progress: float) -> float:
     }[config.decay]
 
 
-def descend(loss: Tensor, players: list[Player], progress: float) -> list[Tensor]:
-    """One gradient step of each player on a common loss; their gradient norms."""
-    for player in players:
-        player.optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    return [player.move(progress) for player in players]
-
-
 class Method(ABC):
     """A denoiser, a forward process, and how they learn. The trainer knows nothing more."""
 
@@ -102,11 +97,45 @@ class Method(ABC):
         self.player = Player(denoiser.parameters(), config.optimizer)
         self.spans = ranges(config.train.bound, process.T)
         self.steps_done = 0
+        self.random: Generators = generator
         self.predictor = torch.compile(denoiser) if config.train.compile else denoiser
 
     @abstractmethod
     def step(self, batch: Batch, progress: float) -> Metrics:
         """One step on a batch, when a share `progress` in [0, 1) of the run is done."""
+
+    def objective(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """What is differentiated and what is reported: this part's share of each.
+
+        Here the bound on corruptions from the process as it stands, per token.
+        """
+        losses = self.losses(self.process, batch, self.draw(self.process, batch.x0))
+        loss = token_mean(losses, batch.x0, batch.tokens)
+        return loss * batch.weight, loss
+
+    def descend(self, batch: Batch, players: list[Player], progress: float) -> Metrics:
+        """One gradient step of each player on the objective, part by part of the batch."""
+        for player in players:
+            player.optimizer.zero_grad(set_to_none=True)
+        loss = torch.zeros((), device=batch.x0.device)
+        for part in self.parts(batch, self.config.train.accumulate):
+            surrogate, share = self.objective(part)
+            surrogate.backward()
+            loss = loss + share.detach()
+        norms = [player.move(progress) for player in players]
+        self.steps_done += 1
+        names = ("gradient_norm", "leader/gradient_norm")
+        return {"loss": total(loss), **dict(zip(names, norms, strict=False))}
+
+    def parts(self, batch: Batch, accumulate: int = 1) -> Iterator[Batch]:
+        """This process's parts of a batch, each with the noise it would have in the whole."""
+        rank, size = world()
+        start = self.generator.get_state()
+        for i in range(accumulate):
+            self.generator.set_state(start)  # every part draws the noise of the whole batch
+            part, parts = rank * accumulate + i, size * accumulate
+            self.random = Sliced(self.generator, part, parts)
+            yield batch.part(part, parts)
 
     def state(self) -> State:
         """All that a resumed run needs beside the process: as if it had never stopped."""
@@ -134,17 +163,9 @@ class Method(ABC):
 
     def draw(self, process: ForwardProcess, x0: Tensor) -> list[Draw]:
         """Fresh stratified times, and x_0 corrupted to them."""
-        return corrupt(process, x0, draw_times(x0, self.spans, self.generator), self.generator)
+        return corrupt(process, x0, draw_times(x0, self.spans, self.random), self.random)
 
     def losses(self, process: ForwardProcess, batch: Batch, draws: list[Draw]) -> Tensor:
         """(B, L) the bound's estimate for every token of the batch."""
         with self.autocast():
             return token_losses(self.predictor, process, batch.x0, draws, batch.padded)
-
-    def follow(self, batch: Batch, progress: float) -> Metrics:
-        """The denoiser's step: the bound on corruptions from the process as it stands."""
-        losses = self.losses(self.process, batch, self.draw(self.process, batch.x0))
-        loss = token_mean(losses, batch.x0)
-        (norm,) = descend(loss * batch.weight, [self.player], progress)
-        self.steps_done += 1
-        return {"loss": loss.detach(), "gradient_norm": norm}

@@ -6,11 +6,13 @@ S_b is the loss of sequence b summed over its tokens, N the tokens of the batch.
 also pass through the posteriors. The noise may make its own task trivial: that is its point.
 """
 
+from torch import Tensor
+
 from redraft.batches import Batch
 from redraft.methods.leader import kernel_metrics, log_prob, regularisation
-from redraft.methods.method import Method, Metrics, Player, descend
+from redraft.methods.method import Method, Metrics, Player
 from redraft.noise.semantic import SemanticProcess
-from redraft.tokenizers.base import PAD
+from redraft.objective import token_mean
 
 
 class Reinforce(Method):
@@ -23,15 +25,17 @@ class Reinforce(Method):
 
     def step(self, batch: Batch, progress: float) -> Metrics:
         self.process.commit(self.denoiser.embeddings)
+        metrics = self.descend(batch, [self.player, self.leader], progress)
+        if self.steps_done % self.config.leader.block == 0:
+            metrics |= kernel_metrics(self.process.draft(self.denoiser.embeddings))
+        return metrics
+
+    def objective(self, batch: Batch) -> tuple[Tensor, Tensor]:
         noise = self.process.draft(self.denoiser.embeddings)
         draws = self.draw(noise, batch.x0)
-        S = self.losses(noise, batch, draws).sum(-1)  # (B,)
-        N = (batch.x0 != PAD).sum()
-        surrogate = (S + S.detach() * log_prob(noise, batch.x0, draws)).sum() / N
-        loss = surrogate * batch.weight + regularisation(noise, self.config.leader)
-        norm, leader_norm = descend(loss, [self.player, self.leader], progress)
-        self.steps_done += 1
-        metrics: Metrics = {"loss": S.detach().sum() / N, "gradient_norm": norm}
-        if self.steps_done % self.config.leader.block == 0:
-            metrics |= kernel_metrics(noise) | {"leader/gradient_norm": leader_norm}
-        return metrics
+        losses = self.losses(noise, batch, draws)
+        S = losses.sum(-1)  # (B,)
+        surrogate = S + S.detach() * log_prob(noise, batch.x0, draws)
+        restraint = regularisation(noise, self.config.leader) / batch.parts
+        surrogate = token_mean(surrogate, batch.x0, batch.tokens) * batch.weight + restraint
+        return surrogate, token_mean(losses, batch.x0, batch.tokens)

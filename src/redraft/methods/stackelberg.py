@@ -25,8 +25,9 @@ from torch.func import functional_call
 
 from redraft.batches import Batch
 from redraft.denoiser import Denoiser
+from redraft.distributed import sum_all, total, world
 from redraft.methods.leader import kernel_metrics, log_prob, regularisation
-from redraft.methods.method import Method, Metrics, Player, State, descend
+from redraft.methods.method import Method, Metrics, Player, State
 from redraft.noise.process import ForwardProcess, categorical_kl
 from redraft.noise.schedule import alpha_bar, steps
 from redraft.noise.semantic import SemanticProcess
@@ -61,9 +62,10 @@ class Stackelberg(Method):
     def step(self, batch: Batch, progress: float) -> Metrics:
         if self.steps_done % self.options.block == 0:
             self.process.commit(self.denoiser.embeddings)
-        metrics = self.follow(batch, progress)
+        metrics = self.descend(batch, [self.player], progress)
         if self.steps_done % self.options.block == 0 and not self.rests(progress):
-            metrics |= self.lead(self.held_out[self.moves], progress)
+            (part,) = self.parts(self.held_out[self.moves])
+            metrics |= self.lead(part, progress)
         return metrics
 
     def state(self) -> State:
@@ -81,20 +83,24 @@ class Stackelberg(Method):
     def lead(self, batch: Batch, progress: float) -> Metrics:
         """The leader's move on a held-out batch."""
         noise = self.process.draft(self.denoiser.embeddings)  # differentiable, in phi alone
-        times = draw_times(batch.x0, self.spans, self.generator)
-        draw = partial(corrupt, x0=batch.x0, times=times, generator=self.generator)
+        times = draw_times(batch.x0, self.spans, self.random)
+        draw = partial(corrupt, x0=batch.x0, times=times, generator=self.random)
         game = Game(self.denoiser, noise.detached(), self.reference, batch, draw(self.reference))
         probes = [draw(noise) for _ in range(self.options.probes)]
         rewards = CREDITS[self.options.credit](game, probes, self.options.gamma)  # (K, 1 or B)
         limit = self.options.clip_reward
         normalised = leave_one_out(rewards) / self.variance.deviation(rewards)
-        loss = score_function(noise, batch.x0, probes, normalised.clamp(-limit, limit))
-        loss = loss + regularisation(noise, self.options)
-        (norm,) = descend(loss, [self.leader], progress)
+        normalised = normalised.clamp(-limit, limit)
+        loss = score_function(noise, batch.x0, probes, normalised, batch.tokens)
+        loss = loss + regularisation(noise, self.options) / batch.parts
+        self.leader.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = self.leader.move(progress)
         self.moves += 1
+        whole = rewards.sum(-1) if rewards.shape[1] == 1 else total(rewards.sum(-1))
         return kernel_metrics(noise) | {
-            "leader/reward": rewards.sum(-1).mean(),
-            "leader/reward_spread": rewards.sum(-1).std(),
+            "leader/reward": whole.mean(),
+            "leader/reward_spread": whole.std(),
             "leader/reference_loss": game.before,
             "leader/gradient_norm": norm,
         }
@@ -124,14 +130,17 @@ class Game:
         return lambda *inputs: functional_call(self.denoiser, theta, inputs)
 
     def reference_loss(self, theta: Parameters) -> Tensor:
-        """L_ref: KL from the reference's posterior to the reverse step that q_phi gives theta."""
-        x0, total = self.batch.x0, torch.zeros((), device=self.batch.x0.device)
+        """L_ref: KL from the reference's posterior to the reverse step that q_phi gives theta.
+
+        The share of it that lies in this process's part of the batch.
+        """
+        x0, loss = self.batch.x0, torch.zeros((), device=self.batch.x0.device)
         for draw in self.draws:
             log_p = predict(self.predictor(theta), draw.xt, draw.t, self.batch.padded)
             truth = self.reference.posterior(draw.xt, x0, draw.t)
             model = self.noise.reverse(draw.xt, log_p.exp(), draw.t)
-            total = total + draw.weight * categorical_kl(truth, model)
-        return token_mean(torch.where(x0 == PAD, 0, total), x0)
+            loss = loss + draw.weight * categorical_kl(truth, model)
+        return token_mean(torch.where(x0 == PAD, 0, loss), x0, self.batch.tokens)
 
     def follower_losses(self, theta: Parameters, probe: list[Draw]) -> Tensor:
         """(B, L) L^F on a probe, the noise held fixed."""
@@ -142,12 +151,14 @@ class Game:
     @cached_property
     @torch.no_grad()
     def before(self) -> Tensor:
-        """L_ref at the denoiser's own weights."""
-        return self.reference_loss(self.theta)
+        """L_ref at the denoiser's own weights, over all processes."""
+        return total(self.reference_loss(self.theta))
 
 
 def gradient(loss: Tensor, theta: Parameters) -> Parameters:
-    return dict(zip(theta, torch.autograd.grad(loss, list(theta.values())), strict=True))
+    """The gradient of a loss whose shares are held by all processes."""
+    shares = torch.autograd.grad(loss, list(theta.values()))
+    return dict(zip(theta, sum_all(shares), strict=True))
 
 
 def shifted(theta: Parameters, direction: Parameters, by: float | Tensor) -> Parameters:
@@ -160,10 +171,12 @@ def batch_credit(game: Game, probes: list[list[Draw]], gamma: float) -> Tensor:
     before = game.before
     rewards = []
     for probe in probes:
-        loss = token_mean(game.follower_losses(game.theta, probe), game.batch.x0)
+        losses = game.follower_losses(game.theta, probe)
+        loss = token_mean(losses, game.batch.x0, game.batch.tokens)
         response = shifted(game.theta, gradient(loss, game.theta), -gamma)
         with torch.no_grad():
-            rewards.append((before - game.reference_loss(response)) / (gamma * before.abs()))
+            after = total(game.reference_loss(response))
+            rewards.append((before - after) / (gamma * before.abs()))
     return torch.stack(rewards)[:, None]
 
 
@@ -177,7 +190,7 @@ def sequence_credit(game: Game, probes: list[list[Draw]], gamma: float) -> Tenso
         g = gradient(game.reference_loss(game.theta), game.theta)
     eps = 1e-3 * length(game.theta) / length(g)
     ahead, behind = shifted(game.theta, g, eps), shifted(game.theta, g, -eps)
-    tokens = (game.batch.x0 != PAD).sum()
+    tokens = game.batch.tokens or (game.batch.x0 != PAD).sum()
     rewards = []
     for probe in probes:
         change = game.follower_losses(ahead, probe) - game.follower_losses(behind, probe)  # (B, L)
@@ -202,11 +215,15 @@ def leave_one_out(rewards: Tensor) -> Tensor:
 
 
 def score_function(
-    noise: ForwardProcess, x0: Tensor, probes: list[list[Draw]], rewards: Tensor
+    noise: ForwardProcess,
+    x0: Tensor,
+    probes: list[list[Draw]],
+    rewards: Tensor,
+    tokens: int | None = None,
 ) -> Tensor:
     """-(1/K) sum_k R_k log q_phi(x^(k) | x_0) per token, for rewards (K, 1) or (K, B)."""
     log_q = torch.stack([log_prob(noise, x0, probe) for probe in probes])  # (K, B)
-    return -(rewards.detach() * log_q).sum() / (len(probes) * (x0 != PAD).sum())
+    return -token_mean(rewards.detach() * log_q, x0, tokens) / len(probes)
 
 
 class RunningVariance:
@@ -218,7 +235,7 @@ class RunningVariance:
 
     def deviation(self, rewards: Tensor, eps: float = 1e-12) -> Tensor:
         """The deviation in earlier blocks (in this one, at the first), which is then updated."""
-        now = rewards.var(0).mean()
+        now = total(rewards.var(0).mean()) / world().size
         known = self.total / self.weight if self.weight > 0 else now
         self.total = self.decay * self.total.to(now.device) + (1 - self.decay) * now
         self.weight = self.decay * self.weight + (1 - self.decay)

@@ -1,18 +1,35 @@
 """Random numbers that come in by the door: every draw takes its generator."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from redraft.errors import UserError
 
-Generators = torch.Generator | Sequence[torch.Generator] | None
-"""One generator for the batch, or one for each row (a row then never depends on the others)."""
+
+class Sliced(NamedTuple):
+    """Draws the noise of a whole batch, and takes one of its equal parts."""
+
+    generator: torch.Generator
+    part: int
+    parts: int
+
+    def take(self, whole: Tensor) -> Tensor:
+        rows = len(whole) // self.parts
+        return whole[self.part * rows : (self.part + 1) * rows]
+
+
+Generators = torch.Generator | Sliced | Sequence[torch.Generator] | None
+"""One generator for the batch, a part of one, or one for each row, which then stands alone."""
 
 
 def uniform(shape: Sequence[int], device: torch.device, generator: Generators = None) -> Tensor:
     """Float64 numbers in [0, 1); with a sequence of generators, row b comes from generator b."""
+    if isinstance(generator, Sliced):
+        whole = (shape[0] * generator.parts, *shape[1:])
+        return generator.take(uniform(whole, device, generator.generator))
     if isinstance(generator, Sequence):
         if len(generator) != shape[0]:
             raise UserError(f"give one generator for each of {shape[0]} rows, got {len(generator)}")
