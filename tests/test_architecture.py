@@ -36,6 +36,7 @@ STAGES = [
     "report",
     "web",
     "quickstart",
+    "bench",
     "commands",
     "cli",
     "__init__",

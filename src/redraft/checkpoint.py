@@ -73,9 +73,11 @@ def build(config: Config, V: int, max_length: int) -> tuple[Denoiser, ForwardPro
 
 
 def save(folder: Path, trained: Trained) -> None:
-    """A folder with the model alone."""
-    with written(folder) as aside:
+    """The model alone; other files that lie in the folder stay there."""
+    with written(folder.with_name(f".{folder.name}.model")) as aside:
         _write_model(aside, trained)
+    publish(folder.with_name(f".{folder.name}.model"), folder)
+    shutil.rmtree(folder.with_name(f".{folder.name}.model"))
 
 
 def load(folder: str | Path, device: str = "cpu") -> Trained:

@@ -13,6 +13,7 @@ COMMANDS = {
     "sample": "generate new sequences with a trained model",
     "infill": "fill the [MASK]s of a sequence",
     "revise": "re-draft sequences: noise them a little, and come back",
+    "bench": "measure speed, as ratios within one run",
 }
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import dropwhile, takewhile
 from operator import not_
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from tyro.conf import Positional, arg
@@ -245,6 +245,27 @@ class Revise(Drawing):
         show(rows)
 
 
+@dataclass
+class Bench:
+    """Measure speed, as ratios within one run.
+
+    redraft bench checkpoint
+    """
+
+    what: Annotated[Positional[Literal["checkpoint"]], arg(metavar="WHAT")] = "checkpoint"
+    """checkpoint: what saving a state every 100 steps adds to the time of a tiny run."""
+    out: Path = Path("results/bench")
+    """Folder for the JSON file."""
+
+    def run(self) -> None:
+        from redraft.bench import BENCHES, write
+
+        rows = BENCHES[self.what]()
+        for row in rows:
+            print(f"{row['what']:<28} {row['value']:>10.4g} {row['unit']:<10} {row['hardware']}")
+        print(f"written to {write(self.what, rows, self.out)}")
+
+
 def inputs(given: tuple[str, ...] | list[str]) -> list[str]:
     """What was given on the command line, or the lines of standard input."""
     if given:
@@ -283,6 +304,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "sample": Sample,
     "infill": Infill,
     "revise": Revise,
+    "bench": Bench,
 }
 
 

@@ -6,14 +6,15 @@ model.infill("Lily had a [MASK] ball.")
 model.revise(["CC(=O)Nc1ccc(O)cc1"], strength=0.3)
 """
 
+import re
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from huggingface_hub import ModelHubMixin, snapshot_download
 from torch import Tensor
 
 from redraft import checkpoint, trainer
@@ -22,21 +23,25 @@ from redraft.checkpoint import Trained
 from redraft.config import Config, check
 from redraft.distributed import agreed, in_order, world
 from redraft.errors import UserError
+from redraft.folder import verify
 from redraft.sampler import Callback, Sampler, canvas
 from redraft.tokenizers.base import MASK, PAD
 from redraft.trainer import Watcher
 
+SHIPPED = Path(__file__).parent / "models"
+"""Models that come with the package, each in a folder of its name."""
 
-@dataclass
-class Model:
+
+class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
     """A trained denoiser with its noise, its tokens and its lengths.
 
     Every drawing method takes `seed` and the options of `Sampler`: steps, temperature, top_p.
+    `save_pretrained`, `from_pretrained` and `push_to_hub` are as users of the hub expect them.
     """
 
-    trained: Trained
-    batch: int = 256
-    """Sequences that are drawn together."""
+    def __init__(self, trained: Trained, batch: int = 256):
+        self.trained = trained
+        self.batch = batch  # sequences that are drawn together
 
     @property
     def config(self) -> Config:
@@ -131,7 +136,23 @@ class Model:
         return self._draw(draw, parts, fixed(seed))
 
     def save(self, folder: str | Path) -> None:
-        checkpoint.save(Path(folder), self.trained)
+        """The model alone, in a folder that `redraft.load` reads."""
+        self.save_pretrained(folder)
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        checkpoint.save(save_directory, self.trained)
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> "Model":
+        """The model of a folder or of a hub repository; `device` and the hub's own options."""
+        if (folder := Path(pretrained_model_name_or_path)).is_dir():
+            verify(folder)
+        return super().from_pretrained(pretrained_model_name_or_path, **options)
+
+    @classmethod
+    def _from_pretrained(cls, *, model_id: str, device: str = "auto", **hub: Any) -> "Model":
+        folder = model_id if Path(model_id).is_dir() else snapshot_download(model_id, **hub)
+        return cls(checkpoint.load(folder, str(checkpoint.device_of(device))))
 
     def _draw(
         self,
@@ -183,9 +204,23 @@ def fixed(seed: int | None) -> int:
     return agreed(secrets.randbits(62)) if seed is None else seed
 
 
-def load(folder: str | Path, device: str = "auto") -> Model:
-    """The model of a run folder."""
-    return Model(checkpoint.load(folder, str(checkpoint.device_of(device))))
+def load(name: str | Path, device: str = "auto") -> Model:
+    """A model by its run folder, its name among the shipped ones, or its hub id."""
+    shipped = [path.name for path in SHIPPED.glob("*/")]
+    if str(name) in shipped:
+        name = SHIPPED / name
+    if Path(name).is_dir() or not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)):
+        verify(Path(name))
+        return Model.from_pretrained(name, device=device)
+    try:
+        return Model.from_pretrained(name, device=device)
+    except UserError:
+        raise
+    except Exception as error:  # whatever the network or the hub answer
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(
+            f"{name} is no folder here, and not to be had from the hub: {reason}"
+        ) from None
 
 
 def resume(folder: str | Path, watch: Watcher | None = None) -> Model:
