@@ -30,7 +30,7 @@ def checkpoint(recipe: str = "tiny/vsdd", every: int = 100, windows: int = 5) ->
                 run.step += 1
             float(log.latest["loss"])  # waits for the device
             middle = time.perf_counter()
-            save(run, Path(folder), log)
+            save(run, Path(folder), log.latest)
             if window:  # the first one warms up
                 stepping.append(middle - start)
                 saving.append(time.perf_counter() - middle)

@@ -100,6 +100,14 @@ def load(folder: str | Path, device: str = "cpu") -> Trained:
     )
 
 
+def read_config(run: Path) -> Config:
+    """The config of a run that can be continued."""
+    state = latest(run)
+    if state is None:
+        raise UserError(f"{run} holds no state to continue from")
+    return _read_config(state / "model")["config"]
+
+
 def _write_model(folder: Path, trained: Trained) -> None:
     parts = {"denoiser": trained.denoiser, "process": trained.process}
     write_tensors(folder, "model", flatten({k: m.state_dict() for k, m in parts.items()}))

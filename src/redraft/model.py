@@ -230,7 +230,7 @@ def resume(folder: str | Path, watch: Watcher | None = None) -> Model:
 
 def training_config(folder: str | Path) -> Config:
     """The config of a run that can be continued."""
-    return checkpoint.load_state(Path(folder)).trained.config
+    return checkpoint.read_config(Path(folder))
 
 
 def train(config: Config, folder: str | Path, watch: Watcher | None = None) -> Model:

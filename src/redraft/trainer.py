@@ -24,7 +24,7 @@ from torch import Tensor
 from redraft import checkpoint
 from redraft.batches import Batches, collate
 from redraft.checkpoint import State, Trained
-from redraft.config import Config, TrainConfig
+from redraft.config import Config, TrainConfig, check
 from redraft.denoiser import Denoiser
 from redraft.distributed import agreed, gathered, joined, total, world
 from redraft.domains import Dataset, prepare
@@ -49,6 +49,7 @@ def train(config: Config, folder: str | Path, watch: Watcher | None = None) -> T
         refuse_existing(folder)
         run = assemble(config)
         run.trained.summary |= {"bound_start": run.bound(run.trained)}
+        save(run, folder, {})
         return loop(run, folder, watch)
 
 
@@ -100,6 +101,11 @@ def assemble(config: Config) -> Run:
     denoiser, process = denoiser.to(device), process.to(device)
     generator = torch.Generator(device).manual_seed(config.seed)
     size, accumulate = world().size, config.train.accumulate
+    for name, batch, parts in (
+        ("train.batch", config.train.batch, size * accumulate),
+        ("leader.batch", config.leader.batch, size),
+    ):
+        check(batch % parts == 0, f"{name} must be a multiple of {parts} parts, got {batch}")
     batches = Batches(data.train, config.train.batch, config.seed, device, size * accumulate)
     held_out = Batches(data.held_out, config.leader.batch, config.seed + 1, device, size)
     method = method_entry.method(config, denoiser, process, held_out, generator)
@@ -151,21 +157,21 @@ def loop(run: Run, folder: Path, watch: Watcher | None) -> Trained:
                 signals.agree()
             if run.step % config.save_every == 0:  # once in a while: save
                 health.check(folder)
-                save(run, folder, log)
+                save(run, folder, log.latest)
 
         health.check(folder)
         if signals.caught:
-            save(run, folder, log)
+            save(run, folder, log.latest)
             go_on = f"go on with: redraft train --resume {folder}"
             raise Stopped(f"stopped at step {run.step}; {go_on}", 128 + signals.caught)
         trained.summary |= {"bound_end": run.bound(trained)}
         log.note({f"validation/{k}": trained.summary[k] for k in ("bound_start", "bound_end")})
         log.write(run.step, budget.seconds())
-        save(run, folder, log)
+        save(run, folder, log.latest)
     return trained
 
 
-def save(run: Run, folder: Path, log: "Log") -> None:
+def save(run: Run, folder: Path, latest: dict[str, Tensor | float]) -> None:
     """A state from which the run can go on; if it cannot be written, the one before it stays.
 
     All processes are in the same state, their random numbers included: the first one saves it.
@@ -174,7 +180,7 @@ def save(run: Run, folder: Path, log: "Log") -> None:
         return
     seconds = run.budget.seconds()
     run.trained.summary |= {"steps": run.step, "seconds": seconds}
-    pending = {name: float(value) for name, value in log.latest.items()}
+    pending = {name: float(value) for name, value in latest.items()}
     progress = {"step": run.step, "seconds": seconds, "pending": pending}
     tensors = checkpoint.flatten(run.method.state())
     try:
@@ -274,10 +280,9 @@ class Health:
 
     def check(self, folder: Path) -> None:
         if self.bad is not None and (step := int(self.bad)) >= 0:
-            kept = f"the last good state is in {folder}"
-            if checkpoint.latest(folder) is None:
-                kept = "nothing was saved yet"
-            raise UserError(f"the loss is not a number at step {step}; {kept}")
+            raise UserError(
+                f"the loss is not a number at step {step}; the last good state is in {folder}"
+            )
 
 
 class Bound:

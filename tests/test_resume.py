@@ -1,0 +1,768 @@
+"""A run that was stopped, killed or out of disk ends bit for bit where it would have ended."""
+
+import dataclasses
+import errno
+import itertools
+import json
+import os
+import random
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import LINES, assert_same, fork, kill, on_lines, outcome, write_lines
+
+from redraft import checkpoint, trainer
+from redraft.cli import main
+from redraft.config import Config
+from redraft.data.corpus import split
+from redraft.errors import Stopped, UserError
+from redraft.folder import locked, publish, seal, verify, write_json, written
+from redraft.methods import METHODS, entry
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a power cut would need it."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_lines(tmp_path_factory.mktemp("data") / "lines.txt")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Config], dict[str, Any]]:
+    """What a run comes to when nothing happens; each config is run once."""
+    known: list[tuple[Config, dict[str, Any]]] = []
+
+    def of(config: Config) -> dict[str, Any]:
+        for other, found in known:
+            if other == config:
+                return found
+        folder = tmp_path_factory.mktemp("whole") / "run"
+        trainer.train(config, folder)
+        known.append((config, outcome(folder)))
+        return known[-1][1]
+
+    return of
+
+
+@contextmanager
+def stopping(config: Config, at: int, number: int = signal.SIGTERM) -> Iterator[None]:
+    """A signal arrives while the method takes step `at`."""
+    kind = entry(config.method).method
+    step = kind.step
+
+    def interrupted(self: Any, *args: Any) -> Any:
+        if self.steps_done == at - 1:
+            signal.raise_signal(number)
+        return step(self, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kind, "step", interrupted)
+        yield
+
+
+def train_with_stops(config: Config, folder: Path, stops: tuple[int, ...]) -> None:
+    go: Callable[[], Any] = lambda: trainer.train(config, folder)  # noqa: E731
+    for at in stops:
+        with stopping(config, at), pytest.raises(Stopped, match=f"stopped at step {at};"):
+            go()
+        go = lambda: trainer.resume(folder)  # noqa: E731
+    go()
+
+
+# ------------------------------------------------------------------ stopped
+
+
+SPAN = {"steps": 17, "log_every": 4, "save_every": 6}  # and blocks of 5
+
+
+@pytest.mark.parametrize(
+    "stops",
+    [(3,), (10,), (8, 14)],
+    ids=["inside a block", "at its edge", "at a log edge, and again inside a block"],
+)
+@pytest.mark.parametrize("method", METHODS)
+def test_resumed_equals_uninterrupted(
+    method: str, stops: tuple[int, ...], lines: Path, tmp_path: Path, uninterrupted
+):
+    config = on_lines(method, lines, **SPAN)
+    train_with_stops(config, tmp_path / "run", stops)
+    assert_same(tmp_path / "run", uninterrupted(config))
+
+
+@pytest.mark.parametrize("stops", [(1,), (12,), (17,), (6, 7), (5, 9, 16)], ids=str)
+def test_no_step_is_a_bad_one_to_stop_at(
+    stops: tuple[int, ...], lines: Path, tmp_path: Path, uninterrupted
+):
+    config = on_lines("vsdd", lines, **SPAN)
+    train_with_stops(config, tmp_path / "run", stops)
+    assert_same(tmp_path / "run", uninterrupted(config))
+
+
+@pytest.mark.parametrize("option", ["split", "sequence", "learned", "rest"])
+def test_resumed_equals_uninterrupted_with_other_options(
+    option: str, lines: Path, tmp_path: Path, uninterrupted
+):
+    config = on_lines("vsdd", lines, **SPAN)
+    config = {
+        "split": lambda: on_lines("vsdd", lines, **SPAN, bound="split"),
+        "sequence": lambda: with_part(config, "leader", credit="sequence"),
+        "learned": lambda: with_part(config, "denoiser", positions="learned"),
+        "rest": lambda: with_part(config, "leader", rest_first=0.3, rest_last=0.2),
+    }[option]()
+    train_with_stops(config, tmp_path / "run", (4, 11))
+    assert_same(tmp_path / "run", uninterrupted(config))
+
+
+def with_part(config: Config, part: str, **changes: Any) -> Config:
+    return dataclasses.replace(
+        config, **{part: dataclasses.replace(getattr(config, part), **changes)}
+    )
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_from_the_watcher_stops_at_that_step(
+    number: int, code: int, lines: Path, tmp_path: Path
+):
+    def watch(step: int, *_: Any) -> None:
+        if step == 8:
+            signal.raise_signal(number)
+
+    before = signal.getsignal(number)
+    with pytest.raises(Stopped, match="stopped at step 8;") as stop:
+        trainer.train(on_lines("mdlm", lines, **SPAN), tmp_path / "run", watch)
+    assert stop.value.exit_code == code
+    assert signal.getsignal(number) is before
+    assert checkpoint.load_state(tmp_path / "run").progress["step"] == 8
+
+
+@pytest.mark.parametrize("name", ["run", "my run", "it's", "$(run)"])
+def test_the_command_that_continues_can_be_pasted_into_a_shell(
+    name: str, lines: Path, tmp_path: Path
+):
+    config = on_lines("mdlm", lines, **SPAN)
+    with stopping(config, 2), pytest.raises(Stopped) as stop:
+        trainer.train(config, tmp_path / name)
+    command = str(stop.value).partition("go on with: ")[2]
+    assert command == shlex.join(["redraft", "train", "--resume", str(tmp_path / name)])
+
+
+FLAGS = [
+    "--method", "mdlm", "--train.steps", "300", "--train.batch", "4", "--train.log-every", "5",
+    "--train.validate", "4", "--noise.T", "4", "--denoiser.width", "8", "--denoiser.layers", "1",
+    "--denoiser.heads", "1", "--leader.batch", "4", "--train.device", "cpu",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_to_the_command(number: int, code: int, lines: Path, tmp_path: Path, capsys):
+    out = tmp_path / "run"
+    words = ["train", "--data", str(lines), "--out", str(out), *FLAGS]
+    source = Path(trainer.__file__).parents[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "redraft", *words],
+        env=os.environ | {"PYTHONPATH": str(source)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        while not (out / "metrics.jsonl").exists() or not (out / "metrics.jsonl").read_text():
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == code, said
+    assert len(said.splitlines()) == 1
+    assert (found := re.search(r"redraft: stopped at step (\d+); go on with: redraft (.*)", said))
+    assert 5 <= int(found[1]) < 300
+    capsys.readouterr()
+    assert main(shlex.split(found[2])) == 0
+    assert str(out) in capsys.readouterr().out
+    rows = [json.loads(row) for row in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [*range(5, 301, 5), 300]
+
+
+# ------------------------------------------------------------------ the command --resume
+
+
+@pytest.fixture
+def stopped(lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """runs/second, stopped at step 2, in the current folder; runs/first is older."""
+    monkeypatch.chdir(tmp_path)
+    config = on_lines("mdlm", lines, steps=5, log_every=2)
+    for name in ("first", "second"):
+        with stopping(config, 2), pytest.raises(Stopped):
+            trainer.train(config, Path("runs") / name)
+    os.utime("runs/first/state", (1, 1))
+    return Path("runs/second")
+
+
+def steps_of(folder: Path) -> int:
+    return checkpoint.load_state(folder).progress["step"]
+
+
+def test_resume_auto_takes_the_newest_run(stopped: Path, capsys):
+    assert main(["train", "--resume", "auto"]) == 0
+    assert (steps_of(Path("runs/first")), steps_of(stopped)) == (2, 5)
+    assert str(stopped) in capsys.readouterr().out
+
+
+def test_resume_auto_takes_the_folder_of_out(stopped: Path):
+    assert main(["train", "--resume=auto", "--out", "runs/first"]) == 0
+    assert (steps_of(Path("runs/first")), steps_of(stopped)) == (5, 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--resume", "nowhere"], "nowhere"),
+        (["--resume", "empty"], "empty"),
+        (["--resume", "auto", "--out", "empty"], "empty"),
+        (["tiny/vsdd", "--resume", "runs/second"], "--resume"),
+        (["--resume", "runs/second", "--data", "lines.txt"], "--resume"),
+        (["--resume", "runs/second", "--train.steps", "9"], "--resume"),
+        (["--resume", "runs/second", "--tokenizer", "chars"], "--resume"),
+    ],
+    ids=[
+        "no folder", "no state", "auto, no state", "recipe", "data", "other steps", "tokenizer",
+    ],
+)  # fmt: skip
+def test_resume_that_cannot_be_gets_one_sentence(
+    words: list[str], named: str, stopped: Path, capsys
+):
+    Path("empty").mkdir()
+    before = sorted(Path().rglob("*"))
+    assert main(["train", *words]) == 2
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1
+    assert named in said
+    assert sorted(Path().rglob("*")) == before
+    assert steps_of(stopped) == 2
+
+
+def test_resume_auto_without_runs_gets_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "--resume", "auto"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["nowhere", "empty"])
+def test_resume_in_python_leaves_no_trace_where_there_is_no_run(name: str, tmp_path: Path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=name):
+        trainer.resume(tmp_path / name)
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("steps", [6, 7], ids=["saved at the end anyway", "not saved yet"])
+def test_a_finished_run_stays_as_it_is(
+    steps: int, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    config = on_lines("vsdd", lines, steps=steps, log_every=2, save_every=3)
+    trainer.train(config, tmp_path / "run")
+    before = outcome(tmp_path / "run")
+    monkeypatch.setattr(entry("vsdd").method, "step", None)  # not one step more
+    for _ in range(2):
+        trainer.resume(tmp_path / "run")
+    assert_same(tmp_path / "run", before)
+
+
+# ------------------------------------------------------------------ other data, other trainers
+
+
+def changed(how: str) -> list[str]:
+    """The lines, other than they were."""
+    train, held_out, validation = split(LINES)
+    return {
+        "a training line less": lambda: [x for x in LINES if x != train[0]],
+        "a training line more": lambda: [*LINES, train[0]],
+        "a held-out line less": lambda: [x for x in LINES if x != held_out[0]],
+        "a held-out line more": lambda: [*LINES, held_out[0]],
+        "a validation line less": lambda: [x for x in LINES if x != validation[0]],
+        "a new letter": lambda: [*LINES, validation[0].replace(validation[0][0], "Q")],
+    }[how]()
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "a training line less",
+        "a training line more",
+        "a held-out line less",
+        "a held-out line more",
+        "a validation line less",
+        "a new letter",
+    ],
+)
+def test_data_that_changed_are_refused(how: str, tmp_path: Path):
+    file = write_lines(tmp_path / "lines.txt")
+    config = on_lines("vsdd", file, **SPAN)
+    with stopping(config, 7), pytest.raises(Stopped):
+        trainer.train(config, tmp_path / "run")
+    write_lines(file, changed(how))
+    with pytest.raises(UserError, match=r"data .*have changed"):
+        trainer.resume(tmp_path / "run")
+    assert steps_of(tmp_path / "run") == 7
+
+
+def test_the_same_ids_of_other_letters_are_other_data(tmp_path: Path):
+    """One letter for another, in the same place of the alphabet: every id stays what it was."""
+    file = tmp_path / "lines.txt"
+    letters = [f"{a}{b}" for a in "abc" for b in "uvw"]
+    train, held_out, validation = split(letters)
+    for other in map(chr, range(ord("B"), ord("Z"))):
+        renamed = [x.replace("a", other) for x in letters]
+        if [x.replace(other, "a") for x in split(renamed)[0]] == train:
+            break
+    else:
+        pytest.fail("no letter keeps the parts as they are")
+    file.write_text("\n".join(letters), encoding="utf-8")
+    config = on_lines("mdlm", file, **SPAN)
+    with stopping(config, 2), pytest.raises(Stopped):
+        trainer.train(config, tmp_path / "run")
+    file.write_text("\n".join(renamed), encoding="utf-8")
+    with pytest.raises(UserError, match=r"data .*have changed"):
+        trainer.resume(tmp_path / "run")
+
+
+def test_data_that_are_gone_get_a_sentence(tmp_path: Path):
+    file = write_lines(tmp_path / "lines.txt")
+    config = on_lines("mdlm", file, **SPAN)
+    with stopping(config, 2), pytest.raises(Stopped):
+        trainer.train(config, tmp_path / "run")
+    file.unlink()
+    with pytest.raises(UserError, match=r"lines\.txt"):
+        trainer.resume(tmp_path / "run")
+
+
+def test_one_trainer_at_a_time_and_a_killed_one_holds_nothing(lines: Path, tmp_path: Path):
+    config, folder = on_lines("mdlm", lines, **SPAN), tmp_path / "run"
+    with stopping(config, 2), pytest.raises(Stopped):
+        trainer.train(config, folder)
+    held, told = os.pipe()
+
+    def hold() -> None:
+        with locked(folder), locked(tmp_path / "other"):
+            os.write(told, b"!")
+            signal.pause()
+
+    child = fork(hold)
+    try:
+        os.read(held, 1)
+        before = sorted(folder.rglob("*"))
+        with pytest.raises(UserError, match="another process") as refused:
+            trainer.resume(folder)
+        assert str(folder) in str(refused.value)
+        with pytest.raises(UserError, match="another process"):
+            trainer.train(config, tmp_path / "other")
+        assert sorted(folder.rglob("*")) == before
+    finally:
+        kill(child)
+        os.close(held)
+        os.close(told)
+    trainer.resume(folder)
+    trainer.train(config, tmp_path / "other")
+    assert steps_of(folder) == steps_of(tmp_path / "other") == 17
+
+
+def test_of_two_trainers_that_start_together_one_is_refused(
+    lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The other one ends while this one still reads its data."""
+    config, folder = on_lines("mdlm", lines, **SPAN), tmp_path / "run"
+    assemble = trainer.assemble
+
+    def slowly(config: Config) -> Any:
+        monkeypatch.setattr(trainer, "assemble", assemble)
+        os.waitpid(fork(lambda: trainer.train(config, folder)), 0)
+        return assemble(config)
+
+    monkeypatch.setattr(trainer, "assemble", slowly)
+    with pytest.raises(UserError, match=r"already holds a run|another process"):
+        trainer.train(config, folder)
+
+
+# ------------------------------------------------------------------ killed
+
+
+def go_on(config: Config, folder: Path) -> None:
+    """What a person does after a kill."""
+    if checkpoint.latest(folder) is None:
+        shutil.rmtree(folder, ignore_errors=True)
+        trainer.train(config, folder)
+    else:
+        trainer.resume(folder)
+
+
+def assert_whole(folder: Path) -> None:
+    """What lies there as the latest state is all there."""
+    if (latest := checkpoint.latest(folder)) is not None:
+        verify(latest)
+        verify(latest / "model")
+
+
+def test_killed_at_random_moments(lines: Path, tmp_path: Path, uninterrupted):
+    config = on_lines("vsdd", lines, steps=36, log_every=5, save_every=3)
+    began = time.perf_counter()
+    trainer.train(config, tmp_path / "measured")
+    whole = time.perf_counter() - began
+    expected, rng = uninterrupted(config), random.Random(0)
+    kills = runs = 0
+    while kills < 20:
+        folder = tmp_path / f"run-{runs}"
+        child = fork(lambda folder=folder: go_on(config, folder))
+        until = time.perf_counter() + rng.uniform(0, whole / 3)
+        while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.perf_counter() < until:
+            time.sleep(0.001)
+        if ended[0]:
+            assert ended[1] == 0, "a continued run failed"
+            assert_same(folder, expected)
+            runs += 1
+        else:
+            kill(child)
+            kills += 1
+            assert_whole(folder)
+    go_on(config, tmp_path / f"run-{runs}")
+    assert_same(tmp_path / f"run-{runs}", expected)
+
+
+def test_killed_before_the_first_state_a_run_can_be_started_again(lines: Path, tmp_path: Path):
+    """Neither command may send the user to the other one, for ever."""
+    config, folder = on_lines("mdlm", lines, **SPAN), tmp_path / "run"
+    child = fork(
+        lambda: trainer.train(config, folder, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    )
+    os.waitpid(child, 0)
+    assert checkpoint.latest(folder) is None
+    try:
+        trainer.resume(folder)
+    except UserError:
+        trainer.train(config, folder)
+    assert steps_of(folder) == 17
+
+
+WRITING = [
+    (os, "fsync"), (os, "replace"), (os, "rename"), (os, "mkdir"),
+    (Path, "write_bytes"), (Path, "write_text"), (shutil, "copyfile"),
+]  # fmt: skip
+REMOVING = [(os, "unlink"), (os, "rmdir")]
+
+
+class Accident:
+    """Something happens at one of the operations on files; what was being written is cut short."""
+
+    def __init__(self, happens: Callable[[], None], at: int, among: list[tuple[Any, str]]):
+        self.happens, self.at, self.among = happens, at, among
+        self.done = 0
+
+    def __enter__(self) -> "Accident":
+        self.patch = pytest.MonkeyPatch()
+        for home, name in self.among:
+            self.patch.setattr(home, name, self.guarded(name, getattr(home, name)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.patch.undo()
+
+    def guarded(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def operation(*args: Any, **kwargs: Any) -> Any:
+            self.done += 1
+            if self.done == self.at:
+                if name.startswith("write"):
+                    real(args[0], args[1][: len(args[1]) // 2], **kwargs)
+                self.happens()
+            return real(*args, **kwargs)
+
+        return operation
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def disk_full() -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+ACCIDENTS = {"killed": (die, WRITING + REMOVING), "disk full": (disk_full, WRITING)}
+
+
+def every_accident(kind: str, work: Callable[[], Any]) -> Iterator[str]:
+    """The work, with an accident at its first operation, then at its second ..., to the last."""
+    happens, among = ACCIDENTS[kind]
+    for at in itertools.count(1):
+        accident = Accident(happens, at, among)
+        if kind == "killed":
+
+            def attempt(accident: Accident = accident) -> None:
+                with accident:
+                    work()
+
+            died = os.WIFSIGNALED(os.waitpid(fork(attempt), 0)[1])
+            if not died:
+                return
+        else:
+            with accident, suppress(OSError):
+                work()
+            if accident.done < at:
+                return
+        yield f"{kind} at operation {at}"
+
+
+@pytest.mark.parametrize("kind", ACCIDENTS)
+def test_a_folder_is_the_old_one_or_the_new_one_whatever_happens(kind: str, tmp_path: Path):
+    """Under its name, or for a moment beside it; never half of one."""
+    folder = tmp_path / "box" / "folder"
+
+    def write(letter: str) -> None:
+        with written(folder) as aside:
+            write_json(aside / "a.json", letter)
+            (aside / "b.bin").write_bytes(letter.encode() * 1000)
+
+    write("x")
+    old = content(folder)
+    write("y")
+    new = content(folder)
+    shutil.rmtree(folder)
+    write("x")
+    lost = []
+    for when in every_accident(kind, lambda: write("y")):
+        beside = [content(path) for path in folder.parent.iterdir() if path != folder]
+        kept = [content(folder)] if folder.is_dir() else beside
+        if not any(whole in kept for whole in (old, new)):
+            lost.append(when)
+        shutil.rmtree(folder.parent, ignore_errors=True)
+        write("x")
+    assert not lost
+
+
+@pytest.fixture(scope="module")
+def saves(lines: Path, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, Any]]:
+    """The run folder as it was before each save of a run, and how to repeat that save on a copy."""
+    root = tmp_path_factory.mktemp("saves")
+    found: list[tuple[Path, Any]] = []
+    real = checkpoint.save_state
+
+    def observed(run: Path, *args: Any) -> None:
+        shutil.copytree(run, root / str(len(found)))
+        found.append((root / str(len(found)), lambda copy: real(copy, *args)))
+        real(run, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "save_state", observed)
+        trainer.train(on_lines("vsdd", lines, steps=4, save_every=2, keep=1), root / "run")
+    return found
+
+
+@pytest.mark.parametrize("kind", ACCIDENTS)
+@pytest.mark.parametrize("nth", [1, 2], ids=["a further state", "a state at the same step"])
+def test_an_accident_while_saving_leaves_a_state_and_a_model(
+    kind: str, nth: int, saves: list[tuple[Path, Any]], tmp_path: Path
+):
+    before, save = saves[nth]
+    run = tmp_path / "run"
+    shutil.copytree(before, run)
+    lost = []
+    for when in every_accident(kind, lambda: save(run)):
+        for what, load in (("state", checkpoint.load_state), ("model", checkpoint.load)):
+            try:
+                load(run)
+            except UserError as error:
+                lost.append(f"{when}: no {what}: {error}")
+        shutil.rmtree(run)
+        shutil.copytree(before, run)
+    assert not lost, "\n".join(lost)
+
+
+@pytest.mark.parametrize("moment", range(8))
+def test_killed_while_working_with_files(moment: int, lines: Path, tmp_path: Path, uninterrupted):
+    config, folder = on_lines("vsdd", lines, steps=7, save_every=2, log_every=3), tmp_path / "run"
+    at = random.Random(moment).randrange(1, 150)
+
+    def doomed() -> None:
+        with Accident(die, at, WRITING + REMOVING):
+            trainer.train(config, folder)
+
+    _, status = os.waitpid(fork(doomed), 0)
+    assert os.WIFSIGNALED(status)
+    assert_whole(folder)
+    go_on(config, folder)
+    assert_same(folder, uninterrupted(config))
+
+
+# ------------------------------------------------------------------ no room
+
+
+@pytest.mark.parametrize("nth", [2, 3])
+@pytest.mark.parametrize("place", WRITING, ids=[name for _, name in WRITING])
+def test_a_save_that_fails_loses_nothing(
+    place: tuple[Any, str], nth: int, lines: Path, tmp_path: Path, uninterrupted
+):
+    config, folder = on_lines("mdlm", lines, steps=7, save_every=2, log_every=3), tmp_path / "run"
+    real, seen = checkpoint.save_state, itertools.count(1)
+
+    def failing(*args: Any) -> None:
+        if next(seen) < nth:
+            return real(*args)
+        at = 2 if place == (os, "mkdir") else 1  # the first is for a folder that is there already
+        with Accident(disk_full, at, [place]):
+            real(*args)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(UserError) as error:
+        patch.setattr(checkpoint, "save_state", failing)
+        trainer.train(config, folder)
+    said = str(error.value)
+    assert len(said.splitlines()) == 1
+    assert f"step {2 * nth} could not be saved" in said
+    assert os.strerror(errno.ENOSPC) in said
+    assert str(folder) in said
+    assert steps_of(folder) >= 2 * nth - 2
+    checkpoint.load(folder)
+    trainer.resume(folder)
+    assert_same(folder, uninterrupted(config))
+    assert not list(folder.rglob(".*.new"))
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """A file system of 4 MB."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
+    try:
+        mounted = subprocess.run(mount, capture_output=True, text=True)
+    except OSError as error:
+        pytest.skip(f"no file system can be mounted here: {error}")
+    if mounted.returncode:
+        pytest.skip(f"no file system may be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(disk: Path) -> None:
+    with (disk / "ballast").open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+
+
+@pytest.mark.parametrize(
+    "every",
+    [
+        {"steps": 14, "log_every": 2, "save_every": 6},
+        {"steps": 80, "log_every": 1, "save_every": 30},
+    ],
+    ids=["while saving", "while logging"],
+)
+def test_a_full_disk_loses_nothing(
+    every: dict[str, int], lines: Path, tmp_path: Path, uninterrupted
+):
+    """`fill` leaves the rest of a page to the files that end in it, so a few lines of log fit."""
+    config = on_lines("mdlm", lines, **every)
+    full = every["save_every"] + every["log_every"]
+    with small_disk(tmp_path / "disk") as disk:
+        folder = disk / "run"
+
+        def watch(step: int, *_: Any) -> None:
+            if step == full:
+                fill(disk)
+
+        with pytest.raises(UserError) as error:
+            trainer.train(config, folder, watch)
+        assert len(str(error.value).splitlines()) == 1
+        assert os.strerror(errno.ENOSPC) in str(error.value)
+        assert steps_of(folder) == every["save_every"]
+        checkpoint.load(folder)
+        (disk / "ballast").unlink()
+        trainer.resume(folder)
+        assert_same(folder, uninterrupted(config))
+
+
+# ------------------------------------------------------------------ what stays
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3])
+def test_only_the_last_states_are_kept(keep: int, lines: Path, tmp_path: Path):
+    config = on_lines("mdlm", lines, steps=11, save_every=2, keep=keep)
+    trainer.train(config, tmp_path / "run")
+    names = [path.name for path in checkpoint.states(tmp_path / "run")]
+    assert names == [f"{step:08}" for step in (2, 4, 6, 8, 10, 11)[-keep:]]
+    assert not list(tmp_path.rglob(".*.new"))
+
+
+def test_what_a_killed_save_left_aside_does_not_disturb_and_does_not_stay(
+    lines: Path, tmp_path: Path, uninterrupted
+):
+    config, folder = on_lines("mdlm", lines, steps=7, save_every=2, log_every=3), tmp_path / "run"
+    with stopping(config, 3), pytest.raises(Stopped):
+        trainer.train(config, folder)
+    (folder / ".model.safetensors.new").write_bytes(b"half of it")
+    for step in (3, 4, 5):  # 4 will be saved again, 3 and 5 not
+        shutil.copytree(folder / "state/00000003", folder / f"state/.{step:08}.new")
+        (folder / f"state/.{step:08}.new/state.safetensors").write_bytes(b"half of it")
+    trainer.resume(folder)
+    assert_same(folder, uninterrupted(config))
+    assert not list(folder.rglob(".*.new"))
+
+
+def test_a_line_of_metrics_that_a_kill_cut_short_is_written_anew(
+    lines: Path, tmp_path: Path, uninterrupted
+):
+    config, folder = on_lines("mdlm", lines, **SPAN), tmp_path / "run"
+    with stopping(config, 9), pytest.raises(Stopped):
+        trainer.train(config, folder)
+    with (folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"step": 12, "seconds": 1.0, "loss": 1.0}\n{"step": 13, "sec')
+    trainer.resume(folder)
+    assert_same(folder, uninterrupted(config))
+
+
+def test_metrics_survive_a_kill_at_the_moment_of_resuming(
+    lines: Path, tmp_path: Path, uninterrupted
+):
+    """The log is cut back to the state's step; half-way through that, the process dies."""
+    config, folder = on_lines("mdlm", lines, **SPAN), tmp_path / "run"
+    with stopping(config, 9), pytest.raises(Stopped):
+        trainer.train(config, folder)
+
+    def doomed() -> None:
+        with Accident(die, 1, [(Path, "write_text"), (os, "replace")]):
+            trainer.resume(folder)
+
+    os.waitpid(fork(doomed), 0)
+    trainer.resume(folder)
+    assert_same(folder, uninterrupted(config))
+
+
+def test_publishing_brings_every_file_and_nothing_else(tmp_path: Path):
+    (tmp_path / "from").mkdir()
+    (tmp_path / "from/a.json").write_text("1")
+    seal(tmp_path / "from")
+    publish(tmp_path / "from", tmp_path / "to")
+    assert content(tmp_path / "to") == content(tmp_path / "from")
+    verify(tmp_path / "to")
