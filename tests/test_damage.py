@@ -22,7 +22,7 @@ import redraft
 from redraft import checkpoint, trainer
 from redraft.checkpoint import Trained
 from redraft.errors import UserError
-from redraft.folder import MANIFEST, read_tensors, seal, verify, write_tensors
+from redraft.folder import MANIFEST, Sealed, seal, write_tensors
 
 MODEL = ["README.md", "config.json", "counts.json", MANIFEST, "model.safetensors", "tokenizer.json"]
 STATE = [MANIFEST, "progress.json", "state.safetensors"]
@@ -43,7 +43,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     redraft.load(root / "run", "cpu").save(root / "model")
     shutil.copytree(root / "model", root / "sharded")
     (root / "sharded/model.safetensors").unlink()
-    write_tensors(root / "sharded", "model", read_tensors(root / "model", "model"), limit=8000)
+    write_tensors(root / "sharded", "model", Sealed(root / "model").tensors("model"), limit=8000)
     seal(root / "sharded")
     return root
 
@@ -263,7 +263,7 @@ def test_a_manifest_that_lists_nothing_vouches_for_nothing(model: Path):
 
 def test_files_that_came_later_change_nothing(model: Path, sound: Path):
     """An index beside the one file of tensors, as it was not written with it."""
-    tensors = {name: x + 1 for name, x in read_tensors(model, "model").items()}
+    tensors = {name: x + 1 for name, x in Sealed(model).tensors("model").items()}
     write_tensors(model, "model-of-mine", tensors)
     entries = {
         name: {"shape": list(x.shape), "files": ["model-of-mine.safetensors"]}
@@ -298,7 +298,7 @@ def test_a_manifest_names_files_of_its_folder_and_no_others(case: str, model: Pa
     manifest = json.loads((model / MANIFEST).read_text())
     manifest["files"][NAMES[case]] = manifest["files"]["config.json"]
     (model / MANIFEST).write_text(json.dumps(manifest))
-    assert str(model) in refusal(lambda: verify(model))
+    assert str(model) in refusal(lambda: Sealed(model))
 
 
 @pytest.mark.parametrize("facts", [None, 3, "x", [], {}, {"bytes": "many"}, {"bytes": 1e400}])
@@ -306,7 +306,7 @@ def test_a_manifest_with_odd_facts(facts: Any, model: Path):
     manifest = json.loads((model / MANIFEST).read_text())
     manifest["files"]["config.json"] = facts
     (model / MANIFEST).write_text(json.dumps(manifest))
-    assert "config.json" in refusal(lambda: verify(model))
+    assert "config.json" in refusal(lambda: Sealed(model))
 
 
 # ------------------------------------------------------------------ well-formed, sealed, and wrong
@@ -466,7 +466,7 @@ TENSORS: dict[str, tuple[Callable[[dict[str, Tensor]], Any], str]] = {
 @pytest.mark.parametrize("case", TENSORS)
 def test_a_model_that_is_wrong(case: str, model: Path):
     change, named = TENSORS[case]
-    tensors = read_tensors(model, "model")
+    tensors = Sealed(model).tensors("model")
     change(tensors)
     write_tensors(model, "model", tensors)
     seal(model)
@@ -524,7 +524,7 @@ def test_a_state_that_is_wrong(case: str, run: Path):
     """States are written by the same version that reads them, so none of this is an old one."""
     shutil.rmtree(run / "state/00000005")
     folder = run / "state/00000004"
-    tensors = read_tensors(folder, "state")
+    tensors = Sealed(folder).tensors("state")
     STATES[case](tensors)
     write_tensors(folder, "state", tensors)
     seal(folder)
@@ -601,7 +601,8 @@ def test_tensors_go_into_small_files_and_back(tensors: dict[str, Tensor], limit:
             header = 8 + int.from_bytes(data[:8], "little")
             assert len(data) - header <= limit
         assert (len(files) == 1) == (sum(x.nbytes for x in tensors.values()) <= limit)
-        found = read_tensors(folder, "model")
+        seal(folder)
+        found = Sealed(folder).tensors("model")
         assert bits(found) == bits(tensors)
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tiny import tiny
 
 import redraft
 from redraft import checkpoint, model, trainer
 from redraft.errors import UserError
 from redraft.folder import seal
-from tests.test_trainer import tiny
 
 OLD = Path(__file__).parent / "data" / "format-1"
 

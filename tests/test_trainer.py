@@ -80,22 +80,30 @@ def test_a_run_never_overwrites_another(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
 def test_a_damaged_folder_gets_a_sentence(name: str, tmp_path: Path):
-    trainer.train(tiny("mdlm", steps=2), tmp_path / "run")
-    path = tmp_path / "run" / name
+    checkpoint.save(tmp_path / "model", trainer.train(tiny("mdlm", steps=2), tmp_path / "run"))
+    path = tmp_path / "model" / name
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(UserError, match=name):
-        checkpoint.load(tmp_path / "run")
+        checkpoint.load(tmp_path / "model")
     path.unlink()
     with pytest.raises(UserError, match=name):
-        checkpoint.load(tmp_path / "run")
+        checkpoint.load(tmp_path / "model")
+
+
+def test_a_run_whose_own_copy_is_damaged_loads_from_its_state(tmp_path: Path):
+    trained = trainer.train(tiny("mdlm", steps=2), tmp_path / "run")
+    (tmp_path / "run/model.safetensors").write_bytes(b"half")
+    loaded = checkpoint.load(tmp_path / "run")
+    for a, b in zip(loaded.denoiser.parameters(), trained.denoiser.parameters(), strict=True):
+        assert torch.equal(a, b)
 
 
 def test_weights_of_another_shape_get_a_sentence(tmp_path: Path):
-    trainer.train(tiny("mdlm", steps=2), tmp_path / "run")
-    path = tmp_path / "run/config.json"
+    checkpoint.save(tmp_path / "model", trainer.train(tiny("mdlm", steps=2), tmp_path / "run"))
+    path = tmp_path / "model/config.json"
     stored = json.loads(path.read_text())
     stored["config"]["denoiser"]["width"] = 32
     path.write_text(json.dumps(stored))
-    seal(tmp_path / "run")
+    seal(tmp_path / "model")
     with pytest.raises(UserError, match="do not fit"):
-        checkpoint.load(tmp_path / "run")
+        checkpoint.load(tmp_path / "model")

@@ -23,7 +23,7 @@ from redraft.config import (
     OptimizerConfig,
     TrainConfig,
 )
-from redraft.folder import read_tensors
+from redraft.folder import Sealed
 
 TINY = Config(
     data=DataConfig(max_length=14, long="drop"),
@@ -76,9 +76,9 @@ def outcome(folder: Path) -> dict[str, Any]:
     for timed in (*rows, progress, summary):
         del timed["seconds"]
     return {
-        "averaged weights and process": bits(read_tensors(folder, "model")),
-        "the same in the state": bits(read_tensors(latest / "model", "model")),
-        "live weights, optimizers, random numbers": bits(read_tensors(latest, "state")),
+        "averaged weights and process": bits(Sealed(folder).tensors("model")),
+        "the same in the state": bits(Sealed(latest / "model").tensors("model")),
+        "live weights, optimizers, random numbers": bits(Sealed(latest).tensors("state")),
         "progress": progress,
         "summary": summary,
         "metrics": rows,

@@ -16,23 +16,24 @@ metrics.jsonl, events/
 import shutil
 import subprocess
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from redraft import __version__, tokenizers
 from redraft.config import Config
 from redraft.denoiser import Denoiser
 from redraft.errors import UserError
 from redraft.folder import (
+    Sealed,
+    explained,
     publish,
     read_json,
-    read_tensors,
     seal,
-    verify,
     write_json,
     write_tensors,
     written,
@@ -43,6 +44,8 @@ from redraft.tokenizers import Tokenizer
 
 FORMAT = 1
 """Raised whenever an older version could not read what this one writes."""
+SECTIONS = ("method", "seed", "data", "noise", "denoiser", "optimizer", "train", "leader", "fldd")
+"""Parts of the config that every model of format 1 has; what later versions add has defaults."""
 
 
 @dataclass
@@ -74,30 +77,62 @@ def build(config: Config, V: int, max_length: int) -> tuple[Denoiser, ForwardPro
 
 def save(folder: Path, trained: Trained) -> None:
     """The model alone; other files that lie in the folder stay there."""
-    with written(folder.with_name(f".{folder.name}.model")) as aside:
-        _write_model(aside, trained)
-    publish(folder.with_name(f".{folder.name}.model"), folder)
-    shutil.rmtree(folder.with_name(f".{folder.name}.model"))
+    aside = folder.with_name(f".{folder.name}.model")
+    shutil.rmtree(aside, ignore_errors=True)
+    with written(aside) as fresh:
+        _write_model(fresh, trained)
+    publish(aside, folder)
+    shutil.rmtree(aside)
 
 
 def load(folder: str | Path, device: str = "cpu") -> Trained:
-    """The model of a folder."""
-    source = Path(folder)
-    verify(source)
-    stored = _read_config(source)
-    tokenizer = tokenizers.load(read_json(source / "tokenizer.json"))
-    counts = read_json(source / "counts.json")
-    denoiser, process = build(stored["config"], len(tokenizer), len(counts["lengths"]) - 1)
-    _restore(source, denoiser, process)
-    return Trained(
-        stored["config"],
-        tokenizer,
-        denoiser.to(device).eval(),
-        process.to(device),
-        np.array(counts["lengths"]),
-        np.array(counts["tokens"]),
-        stored["summary"],
-    )
+    """The model of a folder; of a run whose own copy was not finished, that of its latest state."""
+    folder = Path(folder)
+    state = latest(folder)
+    try:
+        source = Sealed(folder)
+    except UserError:
+        if state is None:
+            raise
+        source = Sealed(state / "model")
+    return _read_model(source, device)
+
+
+def _read_model(source: Sealed, device: str = "cpu") -> Trained:
+    config, summary = _read_config(source.path("config.json"))
+    with explained(path := source.path("tokenizer.json")):
+        tokenizer = tokenizers.load(read_json(path))
+    with explained(path := source.path("counts.json")):
+        counts = read_json(path)
+        lengths, tokens = (np.array(counts[name]) for name in ("lengths", "tokens"))
+        whole = all(
+            c.ndim == 1 and c.dtype.kind == "i" and (c >= 0).all() for c in (lengths, tokens)
+        )
+        if not whole or lengths.sum() == 0 or len(tokens) != len(tokenizer):
+            raise UserError(f"{path} does not count the {len(tokenizer)} tokens of tokenizer.json")
+    denoiser, process = build(config, len(tokenizer), len(lengths) - 1)
+    parts = unflatten(source.tensors("model"))
+    with explained(source.folder / "model.safetensors"):
+        fill({"denoiser": denoiser, "process": process}, parts)
+    denoiser, process = denoiser.to(device).eval(), process.to(device)
+    return Trained(config, tokenizer, denoiser, process, lengths, tokens, summary)
+
+
+def fill(modules: dict[str, nn.Module], parts: dict[str, dict[str, Tensor]]) -> None:
+    """Load tensors into modules that have just these, of just this shape and kind."""
+    if unknown := set(parts) - set(modules):
+        raise UserError(f"model and config.json do not fit: there is no {min(unknown)[:80]!r}")
+    for part, module in modules.items():
+        given = parts.get(part, {})  # some processes hold no tensors
+        expected = {k: (list(v.shape), v.dtype) for k, v in module.state_dict().items()}
+        got = {k: (list(v.shape), v.dtype) for k, v in given.items()}
+        for key in sorted(expected.keys() | got.keys()):
+            if expected.get(key) != got.get(key):
+                raise UserError(
+                    f"model and config.json do not fit: {part} {key[:80]!r} is {got.get(key)}, "
+                    f"not {expected.get(key)}"
+                )
+        module.load_state_dict(given)
 
 
 def read_config(run: Path) -> Config:
@@ -105,7 +140,7 @@ def read_config(run: Path) -> Config:
     state = latest(run)
     if state is None:
         raise UserError(f"{run} holds no state to continue from")
-    return _read_config(state / "model")["config"]
+    return _read_config(state / "model" / "config.json")[0]
 
 
 def _write_model(folder: Path, trained: Trained) -> None:
@@ -120,27 +155,24 @@ def _write_model(folder: Path, trained: Trained) -> None:
     (folder / "README.md").write_text(model_card(trained), encoding="utf-8")
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
-    stored = read_json(folder / "config.json")
-    if not isinstance(stored, dict) or not isinstance(stored.get("format"), int):
-        raise UserError(f"{folder / 'config.json'} is no config of a redraft model")
-    if stored["format"] > FORMAT:
-        raise UserError(
-            f"{folder} was written by redraft {stored.get('version')} in format "
-            f"{stored['format']}; this version, {__version__}, reads formats up to {FORMAT}"
-        )
-    return stored | {"config": Config.from_dict(stored["config"])}
-
-
-def _restore(folder: Path, denoiser: Denoiser, process: ForwardProcess) -> None:
-    """Averaged weights and process from the folder's model file."""
-    parts = unflatten(read_tensors(folder, "model"))
-    for part, module in (("denoiser", denoiser), ("process", process)):
-        try:
-            module.load_state_dict(parts.get(part, {}))
-        except RuntimeError as error:
-            reason = " ".join(str(error).split())[:200]
-            raise UserError(f"{folder}: model and config.json do not fit: {reason}") from None
+def _read_config(path: Path) -> tuple[Config, dict[str, Any]]:
+    """The config and the summary of a model."""
+    with explained(path):
+        stored = read_json(path)
+        if not isinstance(stored["format"], int) or stored["format"] < 1:
+            raise UserError(f"{path} has format {stored['format']!r}, no format of redraft")
+        if stored["format"] > FORMAT:
+            raise UserError(
+                f"{path.parent} was written by redraft {stored.get('version')} in format "
+                f"{stored['format']}; this version, {__version__}, reads formats up to {FORMAT}"
+            )
+        if not isinstance(stored["config"], dict) or not isinstance(stored["summary"], dict):
+            raise UserError(f"{path} holds no config and summary")
+        if missing := [section for section in SECTIONS if section not in stored["config"]]:
+            raise UserError(f"{path} has no section {missing[0]}")
+        config = Config.from_dict(stored["config"])
+        entry(config.method)
+        return config, stored["summary"]
 
 
 def model_card(trained: Trained) -> str:
@@ -158,6 +190,7 @@ def model_card(trained: Trained) -> str:
     )
 
 
+@cache
 def commit() -> str | None:
     """The commit of the checkout that this package runs from, where there is one."""
     try:
@@ -165,7 +198,7 @@ def commit() -> str | None:
         found = subprocess.run(
             ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5
         )
-    except OSError:
+    except (OSError, subprocess.SubprocessError):
         return None
     return found.stdout.strip() if found.returncode == 0 and (root / ".git").exists() else None
 
@@ -177,7 +210,9 @@ def save_state(
     run: Path, trained: Trained, tensors: dict[str, Tensor], progress: dict[str, Any], keep: int
 ) -> None:
     """One more state of a run, complete or not there; the oldest beyond `keep` are dropped."""
-    folder = run / "state" / f"{progress['step']:08}"
+    name = f"{progress['step']:08}"
+    again = sum(path.name.partition("-")[0] == name for path in states(run))
+    folder = run / "state" / (f"{name}-{again}" if again else name)  # a state is never replaced
     with written(folder) as aside:
         (aside / "model").mkdir()
         _write_model(aside / "model", trained)
@@ -203,6 +238,7 @@ def latest(run: Path) -> Path | None:
 class State:
     """What a run continues from."""
 
+    folder: Path
     trained: Trained
     tensors: dict[str, Tensor]
     progress: dict[str, Any]
@@ -213,9 +249,22 @@ def load_state(run: Path) -> State:
     folder = latest(run)
     if folder is None:
         raise UserError(f"{run} holds no state to continue from")
-    verify(folder)
-    tensors, progress = read_tensors(folder, "state"), read_json(folder / "progress.json")
-    return State(load(folder / "model"), tensors, progress)
+    source = Sealed(folder)
+    tensors, trained = source.tensors("state"), _read_model(Sealed(folder / "model"))
+    with explained(path := source.path("progress.json")):
+        progress = read_json(path)
+        step, pending = progress["step"], progress["pending"]
+        steps = {step, trained.summary["steps"], int(folder.name.partition("-")[0])}
+        numbers = [progress["seconds"], *pending.values()]
+        if len(steps) > 1 or not all(isinstance(n, int | float) for n in numbers):
+            raise UserError(f"{path} does not belong to this state")
+    return State(folder, trained, tensors, progress)
+
+
+def sweep(run: Path) -> None:
+    """Remove what a killed process left half written."""
+    for aside in (run / "state").glob(".*.new"):
+        shutil.rmtree(aside)
 
 
 def flatten(parts: dict[str, dict[str, Tensor]]) -> dict[str, Tensor]:

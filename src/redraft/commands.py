@@ -115,8 +115,10 @@ class Train:
         """The run to continue, if any."""
         if self.resume is None:
             return None
-        given = self.recipe is None and self.data is None
-        check(given, "--resume takes its recipe and data from the run; give it no others")
+        plain = dataclasses.replace(self.default(["--resume"]), resume=self.resume, out=self.out)
+        check(
+            self == plain, "--resume takes everything from the run; give no recipe or flags with it"
+        )
         if self.resume != "auto":
             return Path(self.resume)
         runs = sorted(Path("runs").glob("*/state"), key=lambda state: state.stat().st_mtime)

@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,10 +34,7 @@ SHARD = 15_000_000
 
 @contextmanager
 def written(folder: Path) -> Iterator[Path]:
-    """A folder to write into, which appears under its name when all went well, and else not at all.
-
-    An older folder of that name is replaced.
-    """
+    """A folder to write into, which appears under its new name whole, or not at all."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     aside = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(aside, ignore_errors=True)
@@ -44,7 +42,6 @@ def written(folder: Path) -> Iterator[Path]:
     try:
         yield aside
         seal(aside)
-        shutil.rmtree(folder, ignore_errors=True)
         aside.rename(folder)
         settle(folder.parent)
     finally:
@@ -62,25 +59,66 @@ def seal(folder: Path) -> None:
     settle(folder)
 
 
-def verify(folder: Path) -> None:
-    """Every file of the manifest is there, and is what it was when it was written."""
-    manifest = read_json(folder / MANIFEST)
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
-        raise UserError(f"{folder / MANIFEST} is damaged: it lists no files")
-    for name, facts in manifest["files"].items():
-        path = folder / name
-        if Path(name).name != name or not isinstance(facts, dict):
-            raise UserError(
-                f"{folder / MANIFEST} is damaged: {str(name)[:60]!r} is no file's entry"
-            )
+class Sealed:
+    """A folder whose files are what they were when it was sealed; no others can be read from it."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        manifest = read_json(folder / MANIFEST)
+        files = manifest.get("files") if isinstance(manifest, dict) else None
+        if not isinstance(files, dict):
+            raise UserError(f"{folder / MANIFEST} is damaged: it lists no files")
+        for name, facts in files.items():
+            self._check(name, facts if isinstance(facts, dict) else {})
+        self.names = set(files)
+
+    def _check(self, name: str, facts: dict[str, Any]) -> None:
+        if not re.fullmatch(r"\w[\w.-]{0,99}", name, re.ASCII):
+            raise UserError(f"{self.folder / MANIFEST} is damaged: {name[:60]!r} is no file name")
+        path, size = self.folder / name, facts.get("bytes")
         if not path.is_file():
-            raise UserError(f"{folder} is incomplete: it holds no {name}")
-        if path.stat().st_size != facts.get("bytes"):
-            raise UserError(
-                f"{path} is damaged: {path.stat().st_size} bytes, {facts.get('bytes')} were written"
-            )
+            raise UserError(f"{self.folder} is incomplete: it holds no {name}")
+        if path.stat().st_size != size:
+            raise UserError(f"{path} is damaged: {path.stat().st_size} bytes, not {size!r}")
         if digest(path) != facts.get("sha256"):
             raise UserError(f"{path} is damaged: it is not what was written (SHA-256 differs)")
+
+    def path(self, name: str) -> Path:
+        if name not in self.names:
+            raise UserError(f"{self.folder} is incomplete: its manifest lists no {name[:100]!r}")
+        return self.folder / name
+
+    def json(self, name: str) -> Any:
+        return read_json(self.path(name))
+
+    def tensors(self, stem: str) -> dict[str, Tensor]:
+        """What `write_tensors` wrote."""
+        single, index = f"{stem}.safetensors", f"{stem}.safetensors.index.json"
+        if index not in self.names:
+            return parse(self.path(single))
+        with explained(self.path(index)):
+            entries = self.json(index)
+            files = {file for entry in entries.values() for file in entry["files"]}
+            shards = {file: parse(self.path(file)) for file in sorted(files)}
+            return {
+                name: torch.cat([shards[file][name] for file in entry["files"]]).reshape(
+                    entry["shape"]
+                )
+                for name, entry in entries.items()
+            }
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Whatever goes wrong while a file's content is understood is told in a sentence about it."""
+    try:
+        yield
+    except UserError as error:
+        text = str(error)
+        raise UserError(text if str(path) in text else f"{path}: {text}") from None
+    except Exception as error:  # libraries raise all kinds on content that is not theirs
+        reason = " ".join(str(error).split())[:160]
+        raise UserError(f"{path} is damaged or foreign: {type(error).__name__} {reason}") from None
 
 
 def publish(source: Path, folder: Path) -> None:
@@ -156,28 +194,12 @@ def write_tensors(folder: Path, stem: str, tensors: dict[str, Tensor], limit: in
     write_json(folder / f"{stem}.safetensors.index.json", index)
 
 
-def read_tensors(folder: Path, stem: str) -> dict[str, Tensor]:
-    single, index = folder / f"{stem}.safetensors", folder / f"{stem}.safetensors.index.json"
-    if not index.is_file():
-        return _parse(single)
-    entries, shards = read_json(index), {}
-    tensors = {}
-    for name, entry in entries.items():
-        for file in entry["files"]:
-            if file not in shards:
-                shards[file] = _parse(folder / file)
-        pieces = [shards[file][name] for file in entry["files"]]
-        tensors[name] = torch.cat(pieces).reshape(entry["shape"])
-    return tensors
-
-
-def _parse(path: Path) -> dict[str, Tensor]:
-    if not path.is_file():
-        raise UserError(f"{path.parent} is incomplete: it holds no {path.name}")
+def parse(path: Path) -> dict[str, Tensor]:
     try:
         return parse_tensors(path.read_bytes())
     except (SafetensorError, ValueError, KeyError) as error:
-        raise UserError(f"{path} is no safetensors file: {error}") from None
+        reason = " ".join(str(error).split())[:100]
+        raise UserError(f"{path} is no safetensors file: {reason}") from None
 
 
 # ------------------------------------------------------------------ one at a time

@@ -23,7 +23,6 @@ from redraft.checkpoint import Trained
 from redraft.config import Config, check
 from redraft.distributed import agreed, in_order, world
 from redraft.errors import UserError
-from redraft.folder import verify
 from redraft.sampler import Callback, Sampler, canvas
 from redraft.tokenizers.base import MASK, PAD
 from redraft.trainer import Watcher
@@ -145,8 +144,8 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> "Model":
         """The model of a folder or of a hub repository; `device` and the hub's own options."""
-        if (folder := Path(pretrained_model_name_or_path)).is_dir():
-            verify(folder)
+        if Path(pretrained_model_name_or_path).is_dir():
+            return cls._from_pretrained(model_id=str(pretrained_model_name_or_path), **options)
         return super().from_pretrained(pretrained_model_name_or_path, **options)
 
     @classmethod
@@ -209,9 +208,11 @@ def load(name: str | Path, device: str = "auto") -> Model:
     shipped = [path.name for path in SHIPPED.glob("*/")]
     if str(name) in shipped:
         name = SHIPPED / name
-    if Path(name).is_dir() or not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)):
-        verify(Path(name))
+    if Path(name).is_dir():
         return Model.from_pretrained(name, device=device)
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)):
+        accepted = ", ".join(["a run folder", "a hub id (owner/name)", *shipped])
+        raise UserError(f"there is no model {str(name)!r}; accepted: {accepted}")
     try:
         return Model.from_pretrained(name, device=device)
     except UserError:

@@ -7,12 +7,15 @@ where it would have ended otherwise.
 import copy
 import hashlib
 import json
+import math
+import os
+import shlex
 import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from redraft import checkpoint
+from redraft import checkpoint, tokenizers
 from redraft.batches import Batches, collate
 from redraft.checkpoint import State, Trained
 from redraft.config import Config, TrainConfig, check
@@ -29,7 +32,7 @@ from redraft.denoiser import Denoiser
 from redraft.distributed import agreed, gathered, joined, total, world
 from redraft.domains import Dataset, prepare
 from redraft.errors import Stopped, UserError
-from redraft.folder import locked
+from redraft.folder import explained, locked, publish
 from redraft.methods import entry
 from redraft.methods.method import Method
 from redraft.noise.process import ForwardProcess
@@ -56,10 +59,17 @@ def train(config: Config, folder: str | Path, watch: Watcher | None = None) -> T
 def resume(folder: str | Path, watch: Watcher | None = None) -> Trained:
     """Continue the run of a folder from its latest state."""
     folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"there is no run folder {folder}")
     with joined(), alone(folder):
+        checkpoint.sweep(folder)
         state = checkpoint.load_state(folder)
+        publish(state.folder / "model", folder)
+        if "bound_end" in state.trained.summary:  # it is at its end
+            return state.trained
         run = assemble(state.trained.config)
-        restore(run, state, folder)
+        with explained(state.folder / "state.safetensors"):
+            restore(run, state, folder)
         return loop(run, folder, watch)
 
 
@@ -70,6 +80,10 @@ def alone(folder: Path) -> Iterator[None]:
     with locked(folder) if world().rank == 0 else nullcontext():
         try:
             yield
+        except OSError as error:
+            raise UserError(
+                f"{folder} cannot be written to ({error}); what was saved stays"
+            ) from None
         finally:
             if fresh and folder.is_dir() and {p.name for p in folder.iterdir()} <= {".lock"}:
                 shutil.rmtree(folder)  # nothing came of it
@@ -118,16 +132,23 @@ def describe(config: Config, data: Dataset, denoiser: Denoiser, process: Forward
     """What will be saved, before anything was learned."""
     lengths = np.bincount([len(s) for s in data.train], minlength=data.max_length + 1)
     tokens = np.bincount(np.concatenate(data.train), minlength=len(data.tokenizer))
-    fingerprint = hashlib.sha256(np.concatenate(data.train).tobytes()).hexdigest()
-    summary = {"data": data.origin, "items": data.report, "training_data_sha256": fingerprint}
+    summary = {"data": data.origin, "items": data.report, "data_sha256": fingerprint(data)}
     return Trained(config, data.tokenizer, denoiser, process, lengths, tokens, summary)
+
+
+def fingerprint(data: Dataset) -> str:
+    """Of all that the run reads: another file, or another tokenizer, gives another one."""
+    digest = hashlib.sha256(json.dumps(tokenizers.save(data.tokenizer)).encode())
+    for part in (data.train, data.held_out, data.validation):
+        digest.update(np.concatenate([[len(s), *s] for s in part]).tobytes())
+    return digest.hexdigest()
 
 
 def restore(run: Run, state: State, folder: Path) -> None:
     """Bring a run from its beginning to a saved state."""
     before, now = state.trained.summary, run.trained.summary
-    if before["training_data_sha256"] != now["training_data_sha256"]:
-        raise UserError(f"the training data of {folder} have changed since the run began")
+    if before["data_sha256"] != now["data_sha256"]:
+        raise UserError(f"the data of {folder} have changed since the run began")
     run.trained.denoiser.load_state_dict(state.trained.denoiser.state_dict())
     run.trained.process.load_state_dict(state.trained.process.state_dict())
     run.method.restore(checkpoint.unflatten(state.tensors))
@@ -162,7 +183,7 @@ def loop(run: Run, folder: Path, watch: Watcher | None) -> Trained:
         health.check(folder)
         if signals.caught:
             save(run, folder, log.latest)
-            go_on = f"go on with: redraft train --resume {folder}"
+            go_on = f"go on with: redraft train --resume {shlex.quote(str(folder))}"
             raise Stopped(f"stopped at step {run.step}; {go_on}", 128 + signals.caught)
         trained.summary |= {"bound_end": run.bound(trained)}
         log.note({f"validation/{k}": trained.summary[k] for k in ("bound_start", "bound_end")})
@@ -194,7 +215,7 @@ def save(run: Run, folder: Path, latest: dict[str, Tensor | float]) -> None:
 
 def refuse_existing(folder: Path) -> None:
     """A run never overwrites another."""
-    if (folder / "config.json").exists() or (folder / "metrics.jsonl").exists():
+    if (folder / "config.json").exists() or checkpoint.states(folder):
         raise UserError(
             f"{folder} already holds a run; choose another folder with --out, "
             f"or continue it with --resume {folder}"
@@ -319,8 +340,12 @@ class Log:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "metrics.jsonl"
         if path.exists():
-            kept = [row for row in path.read_text().splitlines() if _step_of(row) <= step]
-            path.write_text("".join(f"{row}\n" for row in kept), encoding="utf-8")
+            rows = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            aside = path.with_name(f".{path.name}.new")
+            aside.write_text(
+                "".join(f"{r}\n" for r in rows if _step_of(r) <= step), encoding="utf-8"
+            )
+            os.replace(aside, path)
         self.file = path.open("a", encoding="utf-8")
         self.events = SummaryWriter(str(folder / "events"), purge_step=step + 1)
 
@@ -342,14 +367,15 @@ class Log:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.file is not None and self.events is not None:
-            self.file.close()
-            self.events.close()
+        with suppress(OSError):  # every line was brought to the disk when it was written
+            if self.file is not None and self.events is not None:
+                self.file.close()
+                self.events.close()
 
 
 def _step_of(row: str) -> float:
-    """The step of a line of metrics; a line that a kill cut short belongs to no step."""
+    """The step of a line of metrics; one that was cut short, or that ended a run, has none."""
     try:
-        return json.loads(row)["step"]
+        return math.inf if "validation/bound_end" in row else json.loads(row)["step"]
     except (ValueError, KeyError, TypeError):
-        return float("inf")
+        return math.inf

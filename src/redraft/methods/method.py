@@ -24,6 +24,8 @@ from redraft.objective import (
     token_mean,
 )
 
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+"""What Adam remembers of a parameter."""
 Metrics = dict[str, Tensor | float]
 State = dict[str, dict[str, Tensor]]
 
@@ -57,7 +59,15 @@ class Player:
         memory = self.optimizer.state_dict()["state"]
         return {f"{i}.{key}": value for i, kept in memory.items() for key, value in kept.items()}
 
-    def restore(self, state: dict[str, Tensor]) -> None:
+    def restore(self, state: dict[str, Tensor], moved: bool) -> None:
+        """What `state` gave; a player that has moved remembers something of every parameter."""
+        keys = {f"{i}.{key}" for i in range(len(self.parameters)) for key in MOMENTS}
+        if set(state) != (keys if moved else set()):
+            raise ValueError("the optimizer's state belongs to other parameters")
+        for i, p in enumerate(self.parameters if moved else ()):
+            for key in MOMENTS[1:]:
+                if (state[f"{i}.{key}"].shape, state[f"{i}.{key}"].dtype) != (p.shape, p.dtype):
+                    raise ValueError(f"the optimizer's {i}.{key} has another shape or kind")
         memory: dict[int, dict[str, Tensor]] = {}
         for name, value in state.items():
             i, _, key = name.partition(".")
@@ -148,12 +158,25 @@ class Method(ABC):
         return parts if self.leader is None else parts | {"leader": self.leader.state()}
 
     def restore(self, state: State) -> None:
+        expected = {part for part, tensors in self.state().items() if tensors} | {
+            "player",
+            "leader",
+        }
+        if unexpected := set(state) - expected:
+            raise ValueError(f"nobody knows the part {sorted(unexpected)[0][:60]!r} of the state")
+        for name, tensor in self.denoiser.state_dict().items():
+            if state["denoiser"][name].dtype != tensor.dtype:
+                raise ValueError(f"the denoiser's {name} is of another kind")
         self.denoiser.load_state_dict(state["denoiser"])
-        self.player.restore(state.get("player", {}))
         self.generator.set_state(state["random"]["generator"])
         self.steps_done = int(state["counts"]["steps"])
+        self.player.restore(state.get("player", {}), moved=self.steps_done > 0)
         if self.leader is not None:
-            self.leader.restore(state.get("leader", {}))
+            self.leader.restore(state.get("leader", {}), moved=self.leader_moved(state))
+
+    def leader_moved(self, state: State) -> bool:
+        """Whether the leader has moved in a saved state; most move with the denoiser."""
+        return self.steps_done > 0
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The arithmetic of the denoiser; the objective leaves it again by itself."""

@@ -77,6 +77,9 @@ class Stackelberg(Method):
         self.moves = int(state["game"]["moves"])
         self.variance.restore(state["game"])
 
+    def leader_moved(self, state: State) -> bool:
+        return int(state["game"]["moves"]) > 0
+
     def rests(self, progress: float) -> bool:
         return not self.options.rest_first <= progress < 1 - self.options.rest_last
 

@@ -134,7 +134,10 @@ class TableTokenizer(Tokenizer):
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> Self:
-        return cls(stored["pieces"])
+        pieces = stored["pieces"]
+        if not isinstance(pieces, list) or not all(isinstance(p, str) for p in pieces):
+            raise UserError("the pieces of a tokenizer must be a list of strings")
+        return cls(pieces)
 
 
 def content(ids: Iterable[int]) -> list[int]:
