@@ -105,5 +105,5 @@ def test_weights_of_another_shape_get_a_sentence(tmp_path: Path):
     stored["config"]["denoiser"]["width"] = 32
     path.write_text(json.dumps(stored))
     seal(tmp_path / "model")
-    with pytest.raises(UserError, match="do not fit"):
+    with pytest.raises(UserError, match="do not fit: denoiser/blocks"):
         checkpoint.load(tmp_path / "model")

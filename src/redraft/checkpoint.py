@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from redraft import __version__, tokenizers
 from redraft.config import Config
@@ -33,6 +33,7 @@ from redraft.folder import (
     explained,
     publish,
     read_json,
+    require_same,
     seal,
     write_json,
     write_tensors,
@@ -113,26 +114,11 @@ def _read_model(source: Sealed, device: str = "cpu") -> Trained:
     denoiser, process = build(config, len(tokenizer), len(lengths) - 1)
     parts = unflatten(source.tensors("model"))
     with explained(source.folder / "model.safetensors"):
-        fill({"denoiser": denoiser, "process": process}, parts)
+        require_same(parts, {"denoiser": denoiser.state_dict(), "process": process.state_dict()})
+        denoiser.load_state_dict(parts["denoiser"])
+        process.load_state_dict(parts.get("process", {}))
     denoiser, process = denoiser.to(device).eval(), process.to(device)
     return Trained(config, tokenizer, denoiser, process, lengths, tokens, summary)
-
-
-def fill(modules: dict[str, nn.Module], parts: dict[str, dict[str, Tensor]]) -> None:
-    """Load tensors into modules that have just these, of just this shape and kind."""
-    if unknown := set(parts) - set(modules):
-        raise UserError(f"model and config.json do not fit: there is no {min(unknown)[:80]!r}")
-    for part, module in modules.items():
-        given = parts.get(part, {})  # some processes hold no tensors
-        expected = {k: (list(v.shape), v.dtype) for k, v in module.state_dict().items()}
-        got = {k: (list(v.shape), v.dtype) for k, v in given.items()}
-        for key in sorted(expected.keys() | got.keys()):
-            if expected.get(key) != got.get(key):
-                raise UserError(
-                    f"model and config.json do not fit: {part} {key[:80]!r} is {got.get(key)}, "
-                    f"not {expected.get(key)}"
-                )
-        module.load_state_dict(given)
 
 
 def read_config(run: Path) -> Config:

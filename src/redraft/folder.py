@@ -202,6 +202,22 @@ def parse(path: Path) -> dict[str, Tensor]:
         raise UserError(f"{path} is no safetensors file: {reason}") from None
 
 
+def require_same(got: dict[str, dict[str, Tensor]], wanted: dict[str, dict[str, Tensor]]) -> None:
+    """Parts with just the same tensors, each of just the same shape and kind."""
+    for part in sorted(got.keys() | wanted.keys()):
+        have, want = got.get(part, {}), wanted.get(part, {})  # a part may hold nothing
+        for name in sorted(have.keys() | want.keys()):
+            a, b = (describe(tensors.get(name)) for tensors in (have, want))
+            if a != b:
+                raise UserError(
+                    f"tensors and config.json do not fit: {part[:40]}/{name[:80]} is {a}, not {b}"
+                )
+
+
+def describe(tensor: Tensor | None) -> str:
+    return "missing" if tensor is None else f"{tensor.dtype} {list(tensor.shape)}"
+
+
 # ------------------------------------------------------------------ one at a time
 
 

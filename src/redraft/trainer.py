@@ -62,9 +62,10 @@ def resume(folder: str | Path, watch: Watcher | None = None) -> Trained:
     if not folder.is_dir():
         raise UserError(f"there is no run folder {folder}")
     with joined(), alone(folder):
-        checkpoint.sweep(folder)
         state = checkpoint.load_state(folder)
-        publish(state.folder / "model", folder)
+        if world().rank == 0:
+            checkpoint.sweep(folder)
+            publish(state.folder / "model", folder)
         if "bound_end" in state.trained.summary:  # it is at its end
             return state.trained
         run = assemble(state.trained.config)
@@ -140,7 +141,8 @@ def fingerprint(data: Dataset) -> str:
     """Of all that the run reads: another file, or another tokenizer, gives another one."""
     digest = hashlib.sha256(json.dumps(tokenizers.save(data.tokenizer)).encode())
     for part in (data.train, data.held_out, data.validation):
-        digest.update(np.concatenate([[len(s), *s] for s in part]).tobytes())
+        digest.update(np.array([len(s) for s in part]).tobytes())
+        digest.update(np.concatenate(part).tobytes())
     return digest.hexdigest()
 
 

@@ -13,6 +13,7 @@ from redraft.batches import Batch, Batches
 from redraft.config import Config, OptimizerConfig
 from redraft.denoiser import Denoiser
 from redraft.distributed import sum_gradients, total, world
+from redraft.folder import require_same
 from redraft.noise.draws import Generators, Sliced
 from redraft.noise.process import ForwardProcess
 from redraft.objective import (
@@ -24,8 +25,6 @@ from redraft.objective import (
     token_mean,
 )
 
-MOMENTS = ("step", "exp_avg", "exp_avg_sq")
-"""What Adam remembers of a parameter."""
 Metrics = dict[str, Tensor | float]
 State = dict[str, dict[str, Tensor]]
 
@@ -61,13 +60,13 @@ class Player:
 
     def restore(self, state: dict[str, Tensor], moved: bool) -> None:
         """What `state` gave; a player that has moved remembers something of every parameter."""
-        keys = {f"{i}.{key}" for i in range(len(self.parameters)) for key in MOMENTS}
-        if set(state) != (keys if moved else set()):
-            raise ValueError("the optimizer's state belongs to other parameters")
-        for i, p in enumerate(self.parameters if moved else ()):
-            for key in MOMENTS[1:]:
-                if (state[f"{i}.{key}"].shape, state[f"{i}.{key}"].dtype) != (p.shape, p.dtype):
-                    raise ValueError(f"the optimizer's {i}.{key} has another shape or kind")
+        clock = torch.zeros(())
+        wanted = {
+            f"{i}.{key}": clock if key == "step" else p
+            for i, p in enumerate(self.parameters if moved else ())
+            for key in ("step", "exp_avg", "exp_avg_sq")
+        }
+        require_same({"optimizer": state}, {"optimizer": wanted})
         memory: dict[int, dict[str, Tensor]] = {}
         for name, value in state.items():
             i, _, key = name.partition(".")
@@ -158,15 +157,12 @@ class Method(ABC):
         return parts if self.leader is None else parts | {"leader": self.leader.state()}
 
     def restore(self, state: State) -> None:
-        expected = {part for part, tensors in self.state().items() if tensors} | {
-            "player",
-            "leader",
-        }
-        if unexpected := set(state) - expected:
-            raise ValueError(f"nobody knows the part {sorted(unexpected)[0][:60]!r} of the state")
-        for name, tensor in self.denoiser.state_dict().items():
-            if state["denoiser"][name].dtype != tensor.dtype:
-                raise ValueError(f"the denoiser's {name} is of another kind")
+        players = {"player", "leader"}  # they check their own
+        parts = (
+            {name: tensors for name, tensors in of.items() if name not in players}
+            for of in (state, self.state())
+        )
+        require_same(*parts)
         self.denoiser.load_state_dict(state["denoiser"])
         self.generator.set_state(state["random"]["generator"])
         self.steps_done = int(state["counts"]["steps"])
