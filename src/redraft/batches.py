@@ -54,7 +54,7 @@ class Batches:
         device: torch.device | str = "cpu",
         parts: int = 1,
     ):
-        self.sequences, self.seed, self.device = sequences, seed, device
+        self.seed = seed
         self.size = min(size, len(sequences))
         self.size -= self.size % parts  # so that every batch can be cut into so many parts
         if self.size == 0:
@@ -63,23 +63,24 @@ class Batches:
             )
         self.per_epoch = len(sequences) // self.size
         self.lengths = np.array([len(s) for s in sequences])
+        self.table = collate(sequences).to(device, torch.int32)  # (N, L), where it is used
         self.epoch = -1
 
     def _shuffle(self, epoch: int) -> None:
         rng = np.random.default_rng((self.seed, epoch))
-        order = rng.permutation(len(self.sequences))[: self.per_epoch * self.size]
+        order = rng.permutation(len(self.lengths))[: self.per_epoch * self.size]
         order = order[np.argsort(self.lengths[order], kind="stable")]
-        self.order = rng.permutation(order.reshape(self.per_epoch, self.size))
-        self.epoch = epoch
+        order = rng.permutation(order.reshape(self.per_epoch, self.size))
+        self.order, self.epoch = torch.from_numpy(order).to(self.table.device), epoch
+        self.batch_lengths = self.lengths[order]  # (per_epoch, size)
 
     def __getitem__(self, step: int) -> Batch:
         epoch, index = divmod(step, self.per_epoch)
         if epoch != self.epoch:
             self._shuffle(epoch)
-        chosen = self.order[index]
-        lengths = self.lengths[chosen]
+        lengths = self.batch_lengths[index]
         return Batch(
-            x0=collate([self.sequences[i] for i in chosen], self.device),
+            x0=self.table[self.order[index], : int(lengths.max())].long(),
             padded=bool(lengths.min() < lengths.max()),
             weight=float(lengths.mean() / self.lengths.mean()),
             tokens=int(lengths.sum()),

@@ -114,7 +114,7 @@ class Sampler:
             return x
         start = x
         if noising:
-            start = self.coarse.corrupt(x, torch.full_like(x[:, 0], n), generator)
+            start = self.coarse.corrupt(x, torch.full_like(x[0, :1], n), generator)
         return self._reverse(start, n, x != PAD, generator, callback)
 
     @torch.no_grad()
@@ -134,7 +134,7 @@ class Sampler:
                 p = self._predict(x, t)
             elif bool(stale.any()):
                 p = p.index_put((stale,), self._predict(x[stale], t))
-            weights = self.coarse.reverse(x, p, torch.full_like(x[:, 0], n))
+            weights = self.coarse.reverse(x, p, torch.full_like(x[0, :1], n))
             new = torch.where(free, categorical(weights, generator), x)
             if not self.denoiser.time:  # then p depends on x alone, and is kept where x is
                 stale = (new != x).any(-1)
@@ -145,7 +145,7 @@ class Sampler:
 
     def _predict(self, x: Tensor, t: int) -> Tensor:
         """p(x_0 | x_t), (B, L, V), shaped by temperature and top-p."""
-        log_p = predict(self.denoiser, x, torch.full_like(x[:, 0], t))
+        log_p = predict(self.denoiser, x, torch.full_like(x[0, :1], t))
         if self.temperature == 0:
             return torch.zeros_like(log_p).scatter(-1, log_p.argmax(-1, keepdim=True), 1)
         p = (log_p / self.temperature).softmax(-1)

@@ -107,7 +107,7 @@ class Method(ABC):
         self.spans = ranges(config.train.bound, process.T)
         self.steps_done = 0
         self.random: Generators = generator
-        self.predictor = torch.compile(denoiser) if config.train.compile else denoiser
+        self.predictor = torch.compile(denoiser, dynamic=True) if config.train.compile else denoiser
 
     @abstractmethod
     def step(self, batch: Batch, progress: float) -> Metrics:

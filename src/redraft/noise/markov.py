@@ -32,7 +32,10 @@ class MarkovProcess(ForwardProcess):
 
 
 class SubstitutionProcess(MarkovProcess):
-    """Tokens are replaced by tokens; the prior is uniform over the valid states."""
+    """Tokens are replaced by tokens; the prior is uniform over the valid states.
+
+    Times t are (B,), or (1,) where all rows are at the same time.
+    """
 
     @abstractmethod
     def rows(self, x0: Tensor, t: Tensor) -> Tensor:
@@ -116,14 +119,18 @@ class DenseProcess(SubstitutionProcess):
         return self.Q[(t - 1)[:, None], :, xt]
 
     def mix(self, w: Tensor, t: Tensor) -> Tensor:
-        levels, counts = t.unique(return_counts=True)
-        order = t.argsort(stable=True)
-        groups = w[order].split(counts.tolist())  # one matrix product for each distinct t
-        mixed = [
-            group if level == 0 else group @ self.Q_bar[level - 1]
-            for group, level in zip(groups, levels.tolist(), strict=True)
-        ]
-        return torch.cat(mixed)[order.argsort()]
+        """Matrices are gathered for as many rows at once as keep below max(T V^2, B L V) numbers.
+
+        Grouping rows by t would need fewer, but then the host has to wait for t.
+        """
+        earlier = (t - 1).clamp_min(0)
+        if len(t) == 1:
+            mixed = w @ self.Q_bar[earlier]
+        else:
+            rows = max(self.T, w.shape[0] * w.shape[1] // self.V)
+            parts = zip(w.split(rows), earlier.split(rows), strict=True)
+            mixed = torch.cat([part @ self.Q_bar[s] for part, s in parts])
+        return torch.where((t == 0)[:, None, None], w, mixed)
 
     def at(self, times: Sequence[int]) -> "DenseProcess":
         check_times(times, self.T)
