@@ -1,6 +1,7 @@
 """Many processes are one: two of them, and a batch in parts, give what a single process gives."""
 
 import dataclasses
+import os
 import socket
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from redraft.config import (
     OptimizerConfig,
     TrainConfig,
 )
+from redraft.distributed import joined, leave
 from redraft.methods import METHODS
 from redraft.model import Model, load
 from redraft.noise.draws import Sliced, uniform
@@ -58,25 +60,37 @@ CASES = {
 def work(rank: int, size: int, port: int, root: str) -> None:
     """One of several processes: trains all cases with the others, and samples."""
     torch.set_num_threads(1)
-    store = f"tcp://127.0.0.1:{port}"
-    torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=size)
-    for name, config in CASES.items():
-        trained = trainer.train(config, Path(root) / name)
-        if name == "vsdd":
-            rows = Model(trained, batch=3).sample(10, seed=5)
-            (Path(root) / f"rows-{rank}.txt").write_text("\n".join(rows), encoding="utf-8")
-    torch.distributed.destroy_process_group()
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}  # as torchrun does
+    with joined():
+        for name, config in CASES.items():
+            trained = trainer.train(config, Path(root) / name)
+            if name == "vsdd":
+                rows = Model(trained, batch=3).sample(10, seed=5)
+                (Path(root) / f"rows-{rank}.txt").write_text("\n".join(rows), encoding="utf-8")
+    leave(0)
 
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run folders of two processes."""
-    root = tmp_path_factory.mktemp("together")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    mp.spawn(work, (2, port, str(root)), nprocs=2)
-    return root
+    """The run folders of two processes.
+
+    A process of gloo's has been seen to abort, in C++ and rarely ("terminate called without an
+    active exception"), for a reason not yet found: then once more.
+    """
+    for last in (False, True):
+        root = tmp_path_factory.mktemp("together")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        try:
+            mp.spawn(work, (2, port, str(root)), nprocs=2)
+        except mp.ProcessExitedException as error:
+            if last or error.signal_name != "SIGABRT":
+                raise
+        else:
+            return root
+    raise AssertionError
 
 
 @pytest.mark.parametrize("name", CASES)
