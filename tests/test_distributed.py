@@ -8,31 +8,20 @@ from pathlib import Path
 import pytest
 import torch
 import torch.multiprocessing as mp
+from tiny import tiny
 
 from redraft import checkpoint, trainer
 from redraft.batches import Batch
-from redraft.config import (
-    Config,
-    DataConfig,
-    DenoiserConfig,
-    LeaderConfig,
-    NoiseConfig,
-    OptimizerConfig,
-    TrainConfig,
-)
+from redraft.config import Config, DataConfig
 from redraft.distributed import joined, leave
 from redraft.methods import METHODS
 from redraft.model import Model, load
 from redraft.noise.draws import Sliced, uniform
 from redraft.objective import stratified
 
-BASE = Config(
+BASE = dataclasses.replace(
+    tiny("mdlm", steps=8, log_every=2, save_every=100, validate=16),
     data=DataConfig(max_length=17, long="drop"),
-    noise=NoiseConfig(T=4, hidden=8),
-    denoiser=DenoiserConfig(width=16, layers=1, heads=2),
-    optimizer=OptimizerConfig(lr=3e-3),
-    train=TrainConfig(steps=8, batch=16, log_every=2, save_every=100, validate=16),
-    leader=LeaderConfig(block=3, batch=8, probes=3),
 )
 
 
