@@ -1,6 +1,6 @@
 """What the package knows of each domain: where its sequences come from, and how they become ids."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +13,6 @@ from redraft.tokenizers import TOKENIZERS, SemanticIdTokenizer, Tokenizer
 from redraft.tokenizers.bpe import BPETokenizer
 from redraft.tokenizers.smiles import SmilesTokenizer
 from redraft.tokenizers.text import CharacterTokenizer, WordTokenizer
-
-Items = Sequence[str]
 
 FITS: dict[str, Callable[[Corpus, int], Tokenizer]] = {
     "smiles": lambda corpus, size: SmilesTokenizer.fit(everything(corpus)),
