@@ -17,9 +17,9 @@ class Batch:
     """(B, L) token ids, padded with PAD on the right."""
     padded: bool
     """Whether there is any PAD at all."""
-    weight: float
+    weight: Tensor | float
     """Tokens of this batch over those of a mean batch: keeps the objective a mean over tokens."""
-    tokens: int | None = None
+    tokens: Tensor | int | None = None
     """Tokens of the whole batch, where x0 is a part of it; by default those of x0."""
     parts: int = 1
     """Into how many parts the whole batch was cut."""
@@ -43,7 +43,8 @@ class Batches:
     """`batches[step]` is batch number `step` of an endless stream, the same for every caller.
 
     Each epoch shuffles the sequences, sorts them by length (so that almost no batch needs padding),
-    cuts them into batches and shuffles those. There is no state to save for a resumed run.
+    cuts them into batches and shuffles those. There is no state to save for a resumed run. Batches
+    have at most `widths` different lengths: each is padded to a multiple of a few tokens, if need be.
     """
 
     def __init__(
@@ -53,8 +54,9 @@ class Batches:
         seed: int,
         device: torch.device | str = "cpu",
         parts: int = 1,
+        widths: int = 80,
     ):
-        self.seed = seed
+        self.seed, self.widths = seed, widths
         self.size = min(size, len(sequences))
         self.size -= self.size % parts  # so that every batch can be cut into so many parts
         if self.size == 0:
@@ -71,17 +73,21 @@ class Batches:
         order = rng.permutation(len(self.lengths))[: self.per_epoch * self.size]
         order = order[np.argsort(self.lengths[order], kind="stable")]
         order = rng.permutation(order.reshape(self.per_epoch, self.size))
-        self.order, self.epoch = torch.from_numpy(order).to(self.table.device), epoch
-        self.batch_lengths = self.lengths[order]  # (per_epoch, size)
+        lengths = self.lengths[order]  # (per_epoch, size)
+        unit = -(-self.table.shape[1] // self.widths)
+        self.width = np.minimum(-(-lengths.max(1) // unit) * unit, self.table.shape[1])
+        self.padded, self.epoch = lengths.min(1) < self.width, epoch
+        self.order = torch.from_numpy(order).to(self.table.device)
+        self.tokens = torch.from_numpy(lengths.sum(1)).to(self.table.device)  # (per_epoch,)
+        self.weights = (self.tokens / (self.size * self.lengths.mean())).float()
 
     def __getitem__(self, step: int) -> Batch:
         epoch, index = divmod(step, self.per_epoch)
         if epoch != self.epoch:
             self._shuffle(epoch)
-        lengths = self.batch_lengths[index]
         return Batch(
-            x0=self.table[self.order[index], : int(lengths.max())].long(),
-            padded=bool(lengths.min() < lengths.max()),
-            weight=float(lengths.mean() / self.lengths.mean()),
-            tokens=int(lengths.sum()),
+            x0=self.table[self.order[index], : int(self.width[index])].long(),
+            padded=bool(self.padded[index]),
+            weight=self.weights[index],
+            tokens=self.tokens[index],
         )

@@ -249,23 +249,69 @@ class Revise(Drawing):
 
 @dataclass
 class Bench:
-    """Measure speed, as ratios within one run.
+    """Measure speed and memory, as ratios within one run.
 
-    redraft bench checkpoint
+    redraft bench train --quick
+
+    redraft bench train --recipe bench/molecules --data zinc250k.smiles
+
+    redraft bench kernel --recipe bench/stories --vocabulary 2048 --length 256
     """
 
-    what: Annotated[Positional[Literal["checkpoint"]], arg(metavar="WHAT")] = "checkpoint"
-    """checkpoint: what saving a state every 100 steps adds to the time of a tiny run."""
+    what: Annotated[
+        Positional[Literal["train", "sample", "kernel", "checkpoint"]], arg(metavar="WHAT")
+    ]
+    """train: a step by parts; sample: sequences a second; kernel: building learned noise;
+    checkpoint: what saving adds to a run."""
+    recipe: str = "tiny/vsdd"
+    """Denoiser, batch and data, by a recipe's name or file; methods take turns in it."""
+    methods: tuple[str, ...] = ()
+    """Methods to hold against mdlm; by default all."""
+    data: str | None = None
+    """Another data file than the recipe's."""
+    vocabulary: int | None = None
+    """With --length: random tokens instead of data, so many different ones."""
+    length: int | None = None
+    """Length of sequences of random tokens."""
+    quick: bool = False
+    """Fewer repetitions: under two minutes on two CPU cores."""
     out: Path = Path("results/bench")
     """Folder for the JSON file."""
+    name: str | None = None
+    """Name of that file; by default WHAT."""
 
     def run(self) -> None:
-        from redraft.bench import BENCHES, write
+        config = self.config()
+        from redraft.bench import BENCHES, random_tokens
+        from redraft.bench.measure import write
+        from redraft.domains import prepare
+        from redraft.methods import METHODS, entry
+        from redraft.terminal import bench_table
 
-        rows = BENCHES[self.what]()
-        for row in rows:
-            print(f"{row['what']:<28} {row['value']:>10.4g} {row['unit']:<10} {row['hardware']}")
-        print(f"written to {write(self.what, rows, self.out)}")
+        methods = list(self.methods or METHODS)
+        for method in methods:
+            entry(method)  # known, or an error that says which are
+        if self.vocabulary is not None and self.length is not None:
+            data = random_tokens(self.vocabulary, self.length)
+        else:
+            data = prepare(config.data, config.seed)
+        rows = BENCHES[self.what](config, data, methods, self.quick)
+        rows = [{"recipe": self.recipe, "data": data.origin, **row} for row in rows]
+        bench_table(rows)
+        print(f"written to {write(self.name or self.what, rows, self.out)}")
+
+    def config(self) -> Config:
+        config = read_recipe(self.recipe)
+        check(
+            (self.vocabulary is None) == (self.length is None),
+            "--vocabulary and --length go together, got only one of them",
+        )
+        check(self.vocabulary is None or self.vocabulary >= 6, "--vocabulary must be at least 6")
+        check(self.length is None or self.length >= 2, "--length must be at least 2")
+        check(self.data is None or self.length is None, "give --data or --length, got both")
+        if self.data is None:
+            return config
+        return dataclasses.replace(config, data=dataclasses.replace(config.data, file=self.data))
 
 
 def inputs(given: tuple[str, ...] | list[str]) -> list[str]:

@@ -76,6 +76,8 @@ class DenoiserConfig:
     """Number of transformer layers."""
     heads: int = 16
     """Number of attention heads."""
+    bias: bool = True
+    """Whether the layers add biases; without them a step is faster."""
     positions: Literal["rotary", "learned"] = "rotary"
     """How the denoiser knows positions."""
     time: bool = True

@@ -4,10 +4,12 @@ Pre-norm, rotary positions by default, the time added to the input, PAD masked f
 Shapes: B batch, L length, D width, H heads, V vocabulary.
 """
 
+import copy
+
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
 
+from redraft.attention import attend, rotary_turns
 from redraft.config import DenoiserConfig
 from redraft.noise.schedule import sinusoid
 from redraft.tokenizers.base import MASK, PAD
@@ -17,16 +19,16 @@ class Denoiser(nn.Module):
     def __init__(self, config: DenoiserConfig, V: int, T: int, max_length: int):
         super().__init__()
         self.V, self.T, self.time = V, T, config.time
-        D = config.width
+        D, self.head_width = config.width, config.width // config.heads
         self.embed = nn.Embedding(V, D)
         self.position = nn.Embedding(max_length, D) if config.positions == "learned" else None
         self.clock = (
             nn.Sequential(nn.Linear(D, D), nn.SiLU(), nn.Linear(D, D)) if config.time else None
         )
         self.blocks = nn.ModuleList(
-            Block(D, config.heads, rotary=self.position is None) for _ in range(config.layers)
+            Block(D, config.heads, config.bias) for _ in range(config.layers)
         )
-        self.norm = nn.LayerNorm(D)
+        self.norm = nn.LayerNorm(D, bias=config.bias)
         self.head = nn.Linear(D, V)
         self._initialise(config.layers)
 
@@ -34,7 +36,8 @@ class Denoiser(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=0.02)
-                nn.init.zeros_(module.bias)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
             elif isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
         for name, weight in self.named_parameters():
@@ -57,11 +60,16 @@ class Denoiser(nn.Module):
             h = h + self.position.weight[: x.shape[1]]
         if self.clock is not None:
             h = h + self.clock(sinusoid(t, self.T, h.shape[-1]).to(h.dtype))[:, None]
+        if torch.is_autocast_enabled(h.device.type):  # the sum of all layers in low precision too
+            h = h.to(torch.get_autocast_dtype(h.device.type))
         keep = None
         if padded:
-            keep = (x[..., PAD] < 0.5 if relaxed else x != PAD)[:, None, None]  # (B, 1, 1, L)
+            keep = x[..., PAD] < 0.5 if relaxed else x != PAD  # (B, L)
+        turns = None
+        if self.position is None:
+            turns = rotary_turns(x.shape[1], self.head_width, x.device)
         for block in self.blocks:
-            h = block(h, keep)
+            h = block(h, keep, turns)
         logits = self.head(self.norm(h))
         states = torch.arange(self.V, device=x.device)
         return logits.masked_fill((states == PAD) | (states == MASK), -torch.inf)
@@ -70,29 +78,23 @@ class Denoiser(nn.Module):
 class Block(nn.Module):
     """Attention and a four times wider perceptron, each added to what came in."""
 
-    def __init__(self, D: int, heads: int, rotary: bool):
+    def __init__(self, D: int, heads: int, bias: bool):
         super().__init__()
-        self.heads, self.rotary = heads, rotary
-        self.norm1, self.norm2 = nn.LayerNorm(D), nn.LayerNorm(D)
-        self.qkv, self.out = nn.Linear(D, 3 * D), nn.Linear(D, D)
-        self.up, self.down = nn.Linear(D, 4 * D), nn.Linear(4 * D, D)
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(D, bias=bias), nn.LayerNorm(D, bias=bias)
+        self.qkv, self.out = nn.Linear(D, 3 * D, bias=bias), nn.Linear(D, D, bias=bias)
+        self.up, self.down = nn.Linear(D, 4 * D, bias=bias), nn.Linear(4 * D, D, bias=bias)
 
-    def forward(self, h: Tensor, keep: Tensor | None) -> Tensor:
-        B, L, D = h.shape
-        qkv = self.qkv(self.norm1(h)).view(B, L, 3, self.heads, D // self.heads)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each (B, H, L, D / H)
-        if self.rotary:
-            q, k = rotate(q), rotate(k)
-        mixed = scaled_dot_product_attention(q, k, v, attn_mask=keep)
-        h = h + self.out(mixed.transpose(1, 2).reshape(B, L, D))
+    def forward(self, h: Tensor, keep: Tensor | None, turns: Tensor | None) -> Tensor:
+        mixed = attend(self.qkv(self.norm1(h)), keep, self.heads, turns)
+        h = h + self.out(mixed)
         return h + self.down(nn.functional.gelu(self.up(self.norm2(h)), approximate="tanh"))
 
 
-def rotate(x: Tensor) -> Tensor:
-    """Rotary positions: pair (i, i + d/2) of position l is turned by l * 10000^(-2i/d)."""
-    L, d = x.shape[-2:]
-    frequencies = 10_000 ** (-torch.arange(0, d, 2, device=x.device, dtype=torch.float32) / d)
-    angles = torch.arange(L, device=x.device)[:, None] * frequencies  # (L, d / 2)
-    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+def compiled(denoiser: Denoiser) -> Denoiser:
+    """The same weights in compiled blocks: one compilation serves all blocks, at any length."""
+    weights = {id(w): w for w in (*denoiser.parameters(), *denoiser.buffers())}
+    twin = copy.deepcopy(denoiser, weights)
+    for block in twin.blocks:
+        block.compile(dynamic=True)
+    return twin

@@ -38,9 +38,9 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
     `save_pretrained`, `from_pretrained` and `push_to_hub` are as users of the hub expect them.
     """
 
-    def __init__(self, trained: Trained, batch: int = 256):
+    def __init__(self, trained: Trained, batch: int | None = None):
         self.trained = trained
-        self.batch = batch  # sequences that are drawn together
+        self.batch = batch or (2048 if self.device.type == "cuda" else 256)  # drawn together
 
     @property
     def config(self) -> Config:
@@ -55,7 +55,12 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
         return self.trained.denoiser.embeddings.device
 
     def sampler(self, **options: Any) -> Sampler:
-        return Sampler(self.trained.denoiser, self.trained.process, **options)
+        """On a GPU in the arithmetic of training, elsewhere in float32."""
+        gpu = self.device.type == "cuda"
+        precision = self.config.train.precision if gpu else "float32"
+        return Sampler(
+            self.trained.denoiser, self.trained.process, precision=precision, **options
+        )
 
     def sample(
         self,

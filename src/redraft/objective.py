@@ -83,15 +83,19 @@ def token_losses(
     """(B, L) estimate of every token's share of the bound, in nats; 0 at PAD."""
     total = torch.zeros((), device=x0.device)
     for draw in draws:
-        log_p = predict(denoiser, draw.xt, draw.t, padded)
+        logits = denoiser(draw.xt, draw.t, padded)
         with torch.autocast(x0.device.type, enabled=False):
-            total = total + draw.weight * process.step_kl(draw.xt, x0, log_p, draw.t)
+            total = total + draw.weight * process.step_kl(draw.xt, x0, logits, draw.t)
     return torch.where(x0 == PAD, 0, total)
 
 
-def token_mean(losses: Tensor, x0: Tensor, tokens: int | None = None) -> Tensor:
+def token_mean(losses: Tensor, x0: Tensor, tokens: Tensor | int | None = None) -> Tensor:
     """Mean over tokens that are not PAD, or over the `tokens` of a batch that x0 is a part of."""
-    return losses.sum() / (tokens or (x0 != PAD).sum())
+    return losses.sum() / token_count(x0, tokens)
+
+
+def token_count(x0: Tensor, tokens: Tensor | int | None = None) -> Tensor | int:
+    return (x0 != PAD).sum() if tokens is None else tokens
 
 
 @torch.no_grad()

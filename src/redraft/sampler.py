@@ -8,10 +8,12 @@ Temperature and top-p act on p(x_0 | x_t), before the posterior. Progress bars, 
 are callbacks: they see every step.
 """
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -53,6 +55,8 @@ class Sampler:
     """Below 1 sharpens p(x_0); 0 takes its largest."""
     top_p: float = 1.0
     """Keeps only the most probable states that make up this mass."""
+    precision: Literal["float32", "bf16"] = "float32"
+    """Arithmetic of the denoiser; reverse steps are in float32, draws in float64."""
 
     def __post_init__(self):
         T = self.process.T
@@ -66,6 +70,13 @@ class Sampler:
                 f"this model samples in all its {T} steps only (its noise is not Markov), "
                 f"got steps {self.steps}"
             )
+
+    @cached_property
+    def network(self) -> Denoiser:
+        """The denoiser in the arithmetic asked for."""
+        if self.precision == "float32":
+            return self.denoiser
+        return copy.deepcopy(self.denoiser).to(torch.bfloat16)
 
     @cached_property
     def times(self) -> list[int]:
@@ -127,25 +138,22 @@ class Sampler:
         callback: Callback | None,
     ) -> Tensor:
         p: Tensor | None = None
-        stale = torch.ones_like(x[:, 0], dtype=torch.bool)  # rows whose p has to be computed
+        before, padded = x, bool((x == PAD).any())
         for n in range(n_start, 0, -1):
             t = self.times[n - 1]
-            if p is None:
-                p = self._predict(x, t)
-            elif bool(stale.any()):
-                p = p.index_put((stale,), self._predict(x[stale], t))
+            if p is None or self.denoiser.time:
+                p = self._predict(x, t, padded)
+            elif bool((changed := (x != before).any(-1)).any()):  # else p, of x alone, is the same
+                p = p.index_put((changed,), self._predict(x[changed], t, padded))
             weights = self.coarse.reverse(x, p, torch.full_like(x[0, :1], n))
-            new = torch.where(free, categorical(weights, generator), x)
-            if not self.denoiser.time:  # then p depends on x alone, and is kept where x is
-                stale = (new != x).any(-1)
-            x = new
+            before, x = x, torch.where(free, categorical(weights, generator), x)
             if callback is not None:
                 callback(Step(n - 1, t, x, p))
         return x
 
-    def _predict(self, x: Tensor, t: int) -> Tensor:
+    def _predict(self, x: Tensor, t: int, padded: bool) -> Tensor:
         """p(x_0 | x_t), (B, L, V), shaped by temperature and top-p."""
-        log_p = predict(self.denoiser, x, torch.full_like(x[0, :1], t))
+        log_p = predict(self.network, x, torch.full_like(x[0, :1], t), padded)
         if self.temperature == 0:
             return torch.zeros_like(log_p).scatter(-1, log_p.argmax(-1, keepdim=True), 1)
         p = (log_p / self.temperature).softmax(-1)

@@ -455,6 +455,43 @@ def show_noise(
         console.print(Text("  ").join(row), soft_wrap=True)
 
 
+def bench_table(rows: Sequence[dict[str, Any]], console: "Console | None" = None) -> None:
+    """Measurements as a table; columns that no row fills are left out, parts of steps go below."""
+    console = console or _console()
+    shown = {
+        "method": ("method", "{}"),
+        "what": ("what", "{}"),
+        "value": ("value", "{:.4g}"),
+        "unit": ("unit", "{}"),
+        "ratio_to_mdlm": ("x mdlm", "{:.2f}"),
+        "sequences_per_second": ("sequences/s", "{:,.0f}"),
+        "tokens_per_second": ("tokens/s", "{:,.0f}"),
+        "mfu": ("of a matrix product", "{:.0%}"),
+        "peak_gb": ("GB", "{:.1f}"),
+        "first_step_seconds": ("first step, s", "{:.1f}"),
+    }
+    _grid(console, rows, {key: v for key, v in shown.items() if any(row.get(key) is not None for row in rows)})
+    split = [{"method": row["method"], **row["parts_ms"]} for row in rows if "parts_ms" in row]
+    if split:
+        names = list(dict.fromkeys(name for row in split for name in row))
+        console.print("milliseconds by part", style="dim")
+        _grid(console, split, {n: (n, "{}" if n == "method" else "{:.2f}") for n in names})
+
+
+def _grid(
+    console: "Console", rows: Sequence[dict[str, Any]], columns: dict[str, tuple[str, str]]
+) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for key, (title, _) in columns.items():
+        table.add_column(title, justify="left" if key in ("method", "what", "unit") else "right")
+    for row in rows:
+        cells = (form.format(row[k]) if row.get(k) is not None else "" for k, (_, form) in columns.items())
+        table.add_row(*cells)
+    console.print(table)
+
+
 def _column(
     names: Sequence[str], ratios: Sequence[float] | None = None, ascii_only: bool = False
 ) -> "list[Text]":

@@ -106,11 +106,11 @@ class Run:
     """Metrics noted before a stop, not yet written."""
 
 
-def assemble(config: Config) -> Run:
-    """A run at its beginning, a pure function of the config."""
+def assemble(config: Config, data: Dataset | None = None) -> Run:
+    """A run at its beginning, a pure function of the config and the data, which it names."""
     method_entry = entry(config.method)
     device = checkpoint.device_of(config.train.device)
-    data = prepare(config.data, config.seed)
+    data = data or prepare(config.data, config.seed)
     torch.manual_seed(config.seed)
     denoiser, process = checkpoint.build(config, len(data.tokenizer), data.max_length)
     denoiser, process = denoiser.to(device), process.to(device)
@@ -122,7 +122,8 @@ def assemble(config: Config) -> Run:
     ):
         check(batch % parts == 0, f"{name} must be a multiple of {parts} parts, got {batch}")
     batches = Batches(data.train, config.train.batch, config.seed, device, size * accumulate)
-    held_out = Batches(data.held_out, config.leader.batch, config.seed + 1, device, size)
+    few = {"widths": 5} if config.train.compile else {}  # a move is rare: record it for few shapes
+    held_out = Batches(data.held_out, config.leader.batch, config.seed + 1, device, size, **few)
     method = method_entry.method(config, denoiser, process, held_out, generator)
     average = copy.deepcopy(denoiser).requires_grad_(False)
     trained = describe(config, data, average, process)
@@ -175,6 +176,7 @@ def loop(run: Run, folder: Path, watch: Watcher | None) -> Trained:
                 health.check(folder)
                 budget.agree()
                 row = log.write(run.step, budget.seconds())
+                run.method.notice(row)
                 if watch is not None and first:
                     watch(run.step, budget.progress(run.step), row, run.step / row["seconds"])
                 signals.agree()

@@ -9,7 +9,7 @@ class Fixed(Method):
     """The denoiser alone learns."""
 
     def step(self, batch: Batch, progress: float) -> Metrics:
-        return self.descend(batch, [self.player], progress)
+        return self.descend(batch, progress)
 
 
 class FixedSemantic(Method):
@@ -20,4 +20,4 @@ class FixedSemantic(Method):
     def step(self, batch: Batch, progress: float) -> Metrics:
         if self.steps_done % self.config.leader.block == 0:
             self.process.commit(self.denoiser.embeddings)
-        return self.descend(batch, [self.player], progress)
+        return self.descend(batch, progress)

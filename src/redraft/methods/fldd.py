@@ -22,23 +22,30 @@ from redraft.tokenizers.base import PAD
 class FLDD(Method):
     process: CoupledProcess
     leader: Player
-    relaxation: float | None = None
-    """Temperature at this step; None when draws are exact."""
+    phase: bool = True
+    """Whether draws are relaxed."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.leader = Player(self.process.parameters(), self.config.leader.optimizer)
+        self.relaxation = torch.ones((), device=self.denoiser.embeddings.device)  # of this step
+
+    @property
+    def players(self) -> list[Player]:
+        return [self.player, self.leader]
 
     def step(self, batch: Batch, progress: float) -> Metrics:
-        self.relaxation = self.temperature(progress)
-        metrics = self.descend(batch, [self.player, self.leader], progress)
-        return metrics | {"leader/temperature": self.relaxation or 0.0}
+        temperature = self.temperature(progress)
+        self.phase = temperature is not None
+        self.relaxation.fill_(temperature or 0)
+        metrics = self.descend(batch, progress)
+        return metrics | {"leader/temperature": temperature or 0.0}
 
     def objective(self, batch: Batch) -> tuple[Tensor, Tensor]:
         real = batch.x0 != PAD
         S = score = torch.zeros((), device=batch.x0.device)
         for t, weight in draw_times(batch.x0, self.spans, self.random):
-            kl, log_u = self.term(batch, t, self.relaxation)
+            kl, log_u = self.term(batch, t, self.relaxation if self.phase else None)
             S = S + weight * kl.where(real, 0).sum(-1)  # (B,)
             score = score + log_u.where(real, 0).sum(-1)
         surrogate = token_mean(S + S.detach() * score, batch.x0, batch.tokens)
@@ -52,7 +59,7 @@ class FLDD(Method):
         start, end = options.temperature
         return start * (end / start) ** (progress / options.warmup)
 
-    def term(self, batch: Batch, t: Tensor, temperature: float | None) -> tuple[Tensor, Tensor]:
+    def term(self, batch: Batch, t: Tensor, temperature: Tensor | None) -> tuple[Tensor, Tensor]:
         """(B, L) the KL of one step, and the log-probability that carries its score."""
         x0 = batch.x0
         with self.autocast():

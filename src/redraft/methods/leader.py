@@ -6,11 +6,10 @@ import math
 from torch import Tensor
 
 from redraft.config import LeaderConfig
-from redraft.methods.method import Metrics
 from redraft.noise.process import ForwardProcess
 from redraft.noise.semantic import Draft
 from redraft.objective import Draw
-from redraft.tokenizers.base import PAD
+from redraft.tokenizers.base import EOS, PAD
 
 COLLAPSED = 0.25
 """A kernel whose mean row entropy is below this share of the largest possible has collapsed."""
@@ -34,22 +33,25 @@ def regularisation(noise: Draft, config: LeaderConfig) -> Tensor:
 
 def largest_entropy(noise: Draft) -> float:
     """ln(V' - 1): the entropy of a row of uniform noise."""
-    return math.log(int(noise.valid.sum()) - 1)
+    return math.log(noise.V - EOS - 1)
 
 
-def kernel_metrics(noise: Draft) -> Metrics:
-    """What to watch of a learned kernel; warns when it has collapsed."""
+def kernel_metrics(noise: Draft) -> dict[str, Tensor]:
+    """What to watch of a learned kernel."""
     entropies = noise.row_entropies().detach()
-    share = float(entropies.mean()) / largest_entropy(noise)
+    return {
+        "leader/entropy_mean": entropies.mean(),
+        "leader/entropy_min": entropies.min(),
+        "leader/entropy_share": entropies.mean() / largest_entropy(noise),
+        "leader/largest_transition": noise.M[:, EOS:].detach().max(),
+        "leader/terminal_kl": noise.terminal_kl().detach(),
+    }
+
+
+def warn_of_collapse(metrics: dict[str, float]) -> None:
+    share = metrics.get("leader/entropy_share", 1.0)
     if share < COLLAPSED:
         logging.getLogger("redraft").warning(
             "the noise kernel has collapsed: its mean row entropy is %.0f %% of uniform noise's",
             100 * share,
         )
-    return {
-        "leader/entropy_mean": entropies.mean(),
-        "leader/entropy_min": entropies.min(),
-        "leader/entropy_share": share,
-        "leader/largest_transition": noise.M[:, noise.valid].detach().max(),
-        "leader/terminal_kl": noise.terminal_kl().detach(),
-    }

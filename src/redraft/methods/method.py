@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -11,11 +11,13 @@ from torch import Tensor, nn
 
 from redraft.batches import Batch, Batches
 from redraft.config import Config, OptimizerConfig
-from redraft.denoiser import Denoiser
+from redraft.denoiser import Denoiser, compiled
 from redraft.distributed import sum_gradients, total, world
 from redraft.folder import require_same
+from redraft.fusion import fusing
 from redraft.noise.draws import Generators, Sliced
-from redraft.noise.process import ForwardProcess
+from redraft.noise.markov import SMALL
+from redraft.noise.process import ForwardProcess, tf32
 from redraft.objective import (
     Draw,
     corrupt,
@@ -24,6 +26,7 @@ from redraft.objective import (
     token_losses,
     token_mean,
 )
+from redraft.recording import Recorder
 
 Metrics = dict[str, Tensor | float]
 State = dict[str, dict[str, Tensor]]
@@ -35,21 +38,28 @@ class Player:
     def __init__(self, parameters: Iterable[nn.Parameter], config: OptimizerConfig):
         self.config = config
         self.parameters = [p for p in parameters if p.requires_grad]
+        device = self.parameters[0].device
+        gpu = device.type == "cuda"  # there a recorded step reads the rate from the device
         self.optimizer = torch.optim.AdamW(
             self.parameters,
-            lr=config.lr,
+            lr=torch.tensor(config.lr, device=device) if gpu else config.lr,
             betas=config.betas,
             weight_decay=config.weight_decay,
-            fused=self.parameters[0].is_cuda,
+            fused=gpu,
+            capturable=gpu,
         )
 
-    def move(self, progress: float) -> Tensor:
+    def aim(self, progress: float) -> None:
+        """Set the learning rate for a share `progress` of the run."""
+        rate = self.config.lr * schedule(self.config, progress)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
+
+    def move(self) -> Tensor:
         """One optimizer step on the gradients of all processes; their norm before clipping."""
         sum_gradients(self.parameters)
         limit = self.config.clip or math.inf
         norm = nn.utils.clip_grad_norm_(self.parameters, limit)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.config.lr * schedule(self.config, progress)
         self.optimizer.step()
         return norm
 
@@ -92,6 +102,8 @@ class Method(ABC):
 
     leader: Player | None = None
     """The player that learns the noise, in methods that have one."""
+    phase: Hashable = None
+    """What beside the batch's shape decides what a step does."""
 
     def __init__(
         self,
@@ -107,7 +119,10 @@ class Method(ABC):
         self.spans = ranges(config.train.bound, process.T)
         self.steps_done = 0
         self.random: Generators = generator
-        self.predictor = torch.compile(denoiser, dynamic=True) if config.train.compile else denoiser
+        self.predictor = compiled(denoiser) if config.train.compile else denoiser
+        alone = world().size == 1 and config.train.accumulate == 1
+        recordable = config.train.compile and generator.device.type == "cuda" and alone
+        self.recorder = Recorder(generator) if recordable else None
 
     @abstractmethod
     def step(self, batch: Batch, progress: float) -> Metrics:
@@ -122,26 +137,47 @@ class Method(ABC):
         loss = token_mean(losses, batch.x0, batch.tokens)
         return loss * batch.weight, loss
 
-    def descend(self, batch: Batch, players: list[Player], progress: float) -> Metrics:
-        """One gradient step of each player on the objective, part by part of the batch."""
-        for player in players:
+    @property
+    def players(self) -> list[Player]:
+        """Those who descend at every step."""
+        return [self.player]
+
+    def descend(self, batch: Batch, progress: float) -> Metrics:
+        """One gradient step of each player on the objective."""
+        for player in self.players:
+            player.aim(progress)
+        metrics = self.run(self.update, batch, self.phase)
+        self.steps_done += 1
+        return dict(metrics)
+
+    def run(
+        self, work: Callable[[Batch], dict[str, Tensor]], batch: Batch, phase: Hashable
+    ) -> dict[str, Tensor]:
+        """Work on the device that depends on the batch and the phase alone: recorded, if it can be.
+        """
+        return work(batch) if self.recorder is None else self.recorder(work, batch, phase)
+
+    def update(self, batch: Batch) -> dict[str, Tensor]:
+        """What of a step happens on the device, part by part of the batch."""
+        for player in self.players:
             player.optimizer.zero_grad(set_to_none=True)
         loss = torch.zeros((), device=batch.x0.device)
         for part in self.parts(batch, self.config.train.accumulate):
-            surrogate, share = self.objective(part)
-            surrogate.backward()
+            with tf32(self.rough):
+                surrogate, share = self.objective(part)
+                surrogate.backward()
             loss = loss + share.detach()
-        norms = [player.move(progress) for player in players]
-        self.steps_done += 1
+        norms = [player.move() for player in self.players]
         names = ("gradient_norm", "leader/gradient_norm")
         return {"loss": total(loss), **dict(zip(names, norms, strict=False))}
 
     def parts(self, batch: Batch, accumulate: int = 1) -> Iterator[Batch]:
         """This process's parts of a batch, each with the noise it would have in the whole."""
         rank, size = world()
-        start = self.generator.get_state()
+        start = self.generator.get_state() if accumulate > 1 else None
         for i in range(accumulate):
-            self.generator.set_state(start)  # every part draws the noise of the whole batch
+            if start is not None:
+                self.generator.set_state(start)  # every part draws the noise of the whole batch
             part, parts = rank * accumulate + i, size * accumulate
             self.random = Sliced(self.generator, part, parts)
             yield batch.part(part, parts)
@@ -170,9 +206,17 @@ class Method(ABC):
         if self.leader is not None:
             self.leader.restore(state.get("leader", {}), moved=self.leader_moved(state))
 
+    def notice(self, metrics: dict[str, float]) -> None:
+        """Look at metrics when they are written; warn where something goes wrong."""
+
     def leader_moved(self, state: State) -> bool:
         """Whether the leader has moved in a saved state; most move with the denoiser."""
         return self.steps_done > 0
+
+    @property
+    def rough(self) -> bool:
+        """Whether products with large kernels may be in TF32: in training, never in reports."""
+        return self.config.train.precision == "bf16" and self.process.V > SMALL
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The arithmetic of the denoiser; the objective leaves it again by itself."""
@@ -186,5 +230,5 @@ class Method(ABC):
 
     def losses(self, process: ForwardProcess, batch: Batch, draws: list[Draw]) -> Tensor:
         """(B, L) the bound's estimate for every token of the batch."""
-        with self.autocast():
+        with self.autocast(), fusing(self.config.train.compile and process.V > SMALL):
             return token_losses(self.predictor, process, batch.x0, draws, batch.padded)

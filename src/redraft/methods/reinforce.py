@@ -9,7 +9,7 @@ also pass through the posteriors. The noise may make its own task trivial: that 
 from torch import Tensor
 
 from redraft.batches import Batch
-from redraft.methods.leader import kernel_metrics, log_prob, regularisation
+from redraft.methods.leader import kernel_metrics, log_prob, regularisation, warn_of_collapse
 from redraft.methods.method import Method, Metrics, Player
 from redraft.noise.semantic import SemanticProcess
 from redraft.objective import token_mean
@@ -23,15 +23,22 @@ class Reinforce(Method):
         super().__init__(*args, **kwargs)
         self.leader = Player(self.process.scores.parameters(), self.config.leader.optimizer)
 
+    @property
+    def players(self) -> list[Player]:
+        return [self.player, self.leader]
+
     def step(self, batch: Batch, progress: float) -> Metrics:
-        self.process.commit(self.denoiser.embeddings)
-        metrics = self.descend(batch, [self.player, self.leader], progress)
+        metrics = self.descend(batch, progress)
         if self.steps_done % self.config.leader.block == 0:
             metrics |= kernel_metrics(self.process.draft(self.denoiser.embeddings))
         return metrics
 
+    def notice(self, metrics: dict[str, float]) -> None:
+        warn_of_collapse(metrics)
+
     def objective(self, batch: Batch) -> tuple[Tensor, Tensor]:
         noise = self.process.draft(self.denoiser.embeddings)
+        self.process.commit(self.denoiser.embeddings, noise)
         draws = self.draw(noise, batch.x0)
         losses = self.losses(noise, batch, draws)
         S = losses.sum(-1)  # (B,)

@@ -26,7 +26,7 @@ from torch.func import functional_call
 from redraft.batches import Batch
 from redraft.denoiser import Denoiser
 from redraft.distributed import sum_all, total, world
-from redraft.methods.leader import kernel_metrics, log_prob, regularisation
+from redraft.methods.leader import kernel_metrics, log_prob, regularisation, warn_of_collapse
 from redraft.methods.method import Method, Metrics, Player, State
 from redraft.noise.process import ForwardProcess, categorical_kl
 from redraft.noise.schedule import alpha_bar, steps
@@ -38,6 +38,7 @@ from redraft.objective import (
     corrupt,
     draw_times,
     predict,
+    token_count,
     token_losses,
     token_mean,
 )
@@ -56,13 +57,13 @@ class Stackelberg(Method):
         self.leader = Player(self.process.scores.parameters(), self.options.optimizer)
         alpha = steps(alpha_bar(self.config.noise.schedule, self.process.T))
         self.reference = UniformProcess(self.process.V, alpha).to(self.process.Q.device)
-        self.variance = RunningVariance(self.options.variance_decay)
+        self.variance = RunningVariance(self.options.variance_decay, self.reference.valid.device)
         self.moves = 0
 
     def step(self, batch: Batch, progress: float) -> Metrics:
         if self.steps_done % self.options.block == 0:
             self.process.commit(self.denoiser.embeddings)
-        metrics = self.descend(batch, [self.player], progress)
+        metrics = self.descend(batch, progress)
         if self.steps_done % self.options.block == 0 and not self.rests(progress):
             (part,) = self.parts(self.held_out[self.moves])
             metrics |= self.lead(part, progress)
@@ -83,12 +84,23 @@ class Stackelberg(Method):
     def rests(self, progress: float) -> bool:
         return not self.options.rest_first <= progress < 1 - self.options.rest_last
 
+    def notice(self, metrics: dict[str, float]) -> None:
+        warn_of_collapse(metrics)
+
     def lead(self, batch: Batch, progress: float) -> Metrics:
         """The leader's move on a held-out batch."""
+        self.leader.aim(progress)
+        metrics = self.run(self.play, batch, "leader")
+        self.moves += 1
+        return dict(metrics)
+
+    def play(self, batch: Batch) -> dict[str, Tensor]:
+        """What of that move happens on the device."""
         noise = self.process.draft(self.denoiser.embeddings)  # differentiable, in phi alone
         times = draw_times(batch.x0, self.spans, self.random)
         draw = partial(corrupt, x0=batch.x0, times=times, generator=self.random)
-        game = Game(self.denoiser, noise.detached(), self.reference, batch, draw(self.reference))
+        fixed = noise.detached()
+        game = Game(self.denoiser, fixed, self.reference, batch, draw(self.reference), self.losses)
         probes = [draw(noise) for _ in range(self.options.probes)]
         rewards = CREDITS[self.options.credit](game, probes, self.options.gamma)  # (K, 1 or B)
         limit = self.options.clip_reward
@@ -98,8 +110,7 @@ class Stackelberg(Method):
         loss = loss + regularisation(noise, self.options) / batch.parts
         self.leader.optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        norm = self.leader.move(progress)
-        self.moves += 1
+        norm = self.leader.move()
         whole = rewards.sum(-1) if rewards.shape[1] == 1 else total(rewards.sum(-1))
         return kernel_metrics(noise) | {
             "leader/reward": whole.mean(),
@@ -114,6 +125,7 @@ class Game:
 
     The same t, noise and float32 arithmetic before and after a virtual step (common random
     numbers), since the differences are tiny. The denoiser's own weights are never written to.
+    `training_losses` may be given where training computes the follower's losses in another way.
     """
 
     def __init__(
@@ -123,10 +135,11 @@ class Game:
         reference: ForwardProcess,
         batch: Batch,
         draws: list[Draw],
+        training_losses: Callable[[ForwardProcess, Batch, list[Draw]], Tensor] | None = None,
     ):
         self.denoiser, self.noise, self.reference = denoiser, noise, reference
-        self.batch, self.draws = batch, draws
-        self.theta = {n: p.detach().requires_grad_() for n, p in denoiser.named_parameters()}
+        self.batch, self.draws, self.training_losses = batch, draws, training_losses
+        self.theta = dict(denoiser.named_parameters())
 
     def predictor(self, theta: Parameters) -> Predictor:
         """The denoiser with theta for its weights."""
@@ -146,10 +159,19 @@ class Game:
         return token_mean(torch.where(x0 == PAD, 0, loss), x0, self.batch.tokens)
 
     def follower_losses(self, theta: Parameters, probe: list[Draw]) -> Tensor:
-        """(B, L) L^F on a probe, the noise held fixed."""
+        """(B, L) L^F on a probe, the noise held fixed, in full precision at any theta."""
         return token_losses(
             self.predictor(theta), self.noise, self.batch.x0, probe, self.batch.padded
         )
+
+    def response(self, probe: list[Draw], gamma: float) -> Parameters:
+        """theta after one step of size gamma down the gradient of L^F on a probe."""
+        if self.training_losses is None:
+            losses = self.follower_losses(self.theta, probe)
+        else:
+            losses = self.training_losses(self.noise, self.batch, probe)
+        loss = token_mean(losses, self.batch.x0, self.batch.tokens)
+        return shifted(self.theta, gradient(loss, self.theta), -gamma)
 
     @cached_property
     @torch.no_grad()
@@ -164,9 +186,11 @@ def gradient(loss: Tensor, theta: Parameters) -> Parameters:
     return dict(zip(theta, sum_all(shares), strict=True))
 
 
+@torch.no_grad()
 def shifted(theta: Parameters, direction: Parameters, by: float | Tensor) -> Parameters:
     """theta + by * direction, as new tensors."""
-    return {name: p.detach() + by * direction[name] for name, p in theta.items()}
+    steps = torch._foreach_mul([direction[name] for name in theta], by)
+    return dict(zip(theta, torch._foreach_add(list(theta.values()), steps), strict=True))
 
 
 def batch_credit(game: Game, probes: list[list[Draw]], gamma: float) -> Tensor:
@@ -174,9 +198,7 @@ def batch_credit(game: Game, probes: list[list[Draw]], gamma: float) -> Tensor:
     before = game.before
     rewards = []
     for probe in probes:
-        losses = game.follower_losses(game.theta, probe)
-        loss = token_mean(losses, game.batch.x0, game.batch.tokens)
-        response = shifted(game.theta, gradient(loss, game.theta), -gamma)
+        response = game.response(probe, gamma)
         with torch.no_grad():
             after = total(game.reference_loss(response))
             rewards.append((before - after) / (gamma * before.abs()))
@@ -193,11 +215,11 @@ def sequence_credit(game: Game, probes: list[list[Draw]], gamma: float) -> Tenso
         g = gradient(game.reference_loss(game.theta), game.theta)
     eps = 1e-3 * length(game.theta) / length(g)
     ahead, behind = shifted(game.theta, g, eps), shifted(game.theta, g, -eps)
-    tokens = game.batch.tokens or (game.batch.x0 != PAD).sum()
     rewards = []
     for probe in probes:
         change = game.follower_losses(ahead, probe) - game.follower_losses(behind, probe)  # (B, L)
-        rewards.append(change.sum(-1) / (2 * eps * tokens * game.before.abs()))
+        share = change.sum(-1) / (2 * eps * game.before.abs())
+        rewards.append(share / token_count(game.batch.x0, game.batch.tokens))
     return torch.stack(rewards)
 
 
@@ -222,7 +244,7 @@ def score_function(
     x0: Tensor,
     probes: list[list[Draw]],
     rewards: Tensor,
-    tokens: int | None = None,
+    tokens: Tensor | int | None = None,
 ) -> Tensor:
     """-(1/K) sum_k R_k log q_phi(x^(k) | x_0) per token, for rewards (K, 1) or (K, B)."""
     log_q = torch.stack([log_prob(noise, x0, probe) for probe in probes])  # (K, B)
@@ -232,20 +254,21 @@ def score_function(
 class RunningVariance:
     """Variance of rewards between probes, exponentially forgotten, bias-corrected."""
 
-    def __init__(self, decay: float):
+    def __init__(self, decay: float, device: torch.device | None = None):
         self.decay = decay
-        self.total = self.weight = torch.zeros(())
+        self.total, self.weight = torch.zeros((), device=device), torch.zeros((), device=device)
 
     def deviation(self, rewards: Tensor, eps: float = 1e-12) -> Tensor:
         """The deviation in earlier blocks (in this one, at the first), which is then updated."""
         now = total(rewards.var(0).mean()) / world().size
-        known = self.total / self.weight if self.weight > 0 else now
-        self.total = self.decay * self.total.to(now.device) + (1 - self.decay) * now
-        self.weight = self.decay * self.weight + (1 - self.decay)
+        known = torch.where(self.weight > 0, self.total / self.weight, now)
+        self.total.lerp_(now.to(self.total.dtype), 1 - self.decay)
+        self.weight.lerp_(torch.ones_like(self.weight), 1 - self.decay)
         return (known + eps).sqrt()
 
     def state(self) -> dict[str, Tensor]:
         return {"variance_total": self.total, "variance_weight": self.weight}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        self.total, self.weight = state["variance_total"], state["variance_weight"]
+        self.total.copy_(state["variance_total"])
+        self.weight.copy_(state["variance_weight"])

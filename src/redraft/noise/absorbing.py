@@ -12,9 +12,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from redraft.fusion import fusable
 from redraft.noise.draws import Generators, uniform
 from redraft.noise.markov import MarkovProcess, check_times
-from redraft.noise.process import indicator
+from redraft.noise.process import full_precision, indicator
 from redraft.tokenizers.base import MASK, PAD
 
 
@@ -51,8 +52,8 @@ class AbsorbingProcess(MarkovProcess):
         unmasking = stay * current + (1 - stay) * p
         return torch.where((xt == MASK)[..., None], unmasking, current)
 
-    def step_kl(self, xt: Tensor, x0: Tensor, log_p: Tensor, t: Tensor) -> Tensor:
-        nll = -log_p.gather(-1, x0.clamp_min(MASK + 1)[..., None]).squeeze(-1)
+    def step_kl(self, xt: Tensor, x0: Tensor, logits: Tensor, t: Tensor) -> Tensor:
+        nll = negative_log(logits, x0)
         return (1 - self._stay(t))[:, None].to(nll.dtype) * nll * (xt == MASK)
 
     def prior(self, x: Tensor, generator: Generators = None) -> Tensor:
@@ -65,3 +66,10 @@ class AbsorbingProcess(MarkovProcess):
         check_times(times, self.T)
         coarse = self.alpha_bar[[0, *times]]
         return AbsorbingProcess(self.V, coarse, coarse.dtype).to(coarse.device)
+
+
+@fusable
+def negative_log(logits: Tensor, x0: Tensor) -> Tensor:
+    """(B, L) -log p(x_0), of valid tokens."""
+    log_p = full_precision(logits).log_softmax(-1)
+    return -log_p.gather(-1, x0.clamp_min(MASK + 1)[..., None]).squeeze(-1)

@@ -65,7 +65,7 @@ def couple(u_s: Tensor, u_t: Tensor, z: Tensor) -> Tensor:
     return z * stay + leave * move
 
 
-def relax(u: Tensor, temperature: float, generator: Generators = None) -> Tensor:
+def relax(u: Tensor, temperature: Tensor | float, generator: Generators = None) -> Tensor:
     """A Concrete draw: a point of the simplex that is nearly one-hot at low temperature."""
     noise = uniform(u.shape, u.device, generator)  # float64: a rounded 1.0 would be infinite
     tiny = torch.finfo(u.dtype).tiny

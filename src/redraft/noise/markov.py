@@ -13,13 +13,22 @@ tokens by tokens; a member says how to look up rows and columns of its matrices.
 from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from redraft.errors import UserError
+from redraft.fusion import fusable
 from redraft.noise.draws import Generators, categorical
-from redraft.noise.process import ForwardProcess, categorical_kl, indicator, uniform_noise
+from redraft.noise.process import (
+    ForwardProcess,
+    categorical_kl,
+    full_precision,
+    indicator,
+    tf32,
+    uniform_noise,
+)
 from redraft.tokenizers.base import PAD
 
 
@@ -66,9 +75,7 @@ class SubstitutionProcess(MarkovProcess):
         return joint / evidence.clamp_min(torch.finfo(joint.dtype).tiny)
 
     def reverse(self, xt: Tensor, p: Tensor, t: Tensor) -> Tensor:
-        evidence = self.columns(xt, t)  # (B, L, V)
-        possible = (evidence > 0) & (p > 0)
-        w = torch.where(possible, p / torch.where(possible, evidence, 1), 0)
+        w = over_evidence(p, self.columns(xt, t))
         mixture = self.step_columns(xt, t) * self.mix(w, t - 1)
         fixed = indicator(xt, self.V).to(mixture.dtype)
         return torch.where((xt == PAD)[..., None], fixed, mixture)
@@ -89,75 +96,183 @@ def check_times(times: Sequence[int], T: int) -> None:
         raise UserError(f"times must rise from above 0 to T={T}, got {list(times)}")
 
 
+def over_evidence(p: Tensor, evidence: Tensor) -> Tensor:
+    """p / evidence, and 0 where p is 0 or the evidence impossible, in the backward pass too."""
+    possible = (evidence > 0) & (p > 0)
+    return torch.where(possible, p / torch.where(possible, evidence, 1), 0)
+
+
 class DenseProcess(SubstitutionProcess):
-    """A process given by its stacks of matrices Q and Qbar, each (T, V, V) for t = 1..T."""
+    """A process given by its matrices Q_t, (T, V, V) for t = 1..T, and their products if known.
+
+    Columns are looked up as rows of transposed stacks: neighbours in memory.
+    """
 
     def __init__(self, Q: Tensor, Q_bar: Tensor | None = None):
-        super().__init__(V=Q.shape[-1], T=len(Q))
-        self.to(Q.device)
-        self.register_buffer("Q", Q, persistent=False)
-        self.register_buffer(
-            "Q_bar", cumulative_products(Q) if Q_bar is None else Q_bar, persistent=False
-        )
+        super().__init__(Q.shape[-1], len(Q), Q.device)
+        Q_bar = cumulative_products(Q) if Q_bar is None else Q_bar
+        self.register_buffer("Q_columns", Q.mT.contiguous(), persistent=False)
+        self.register_buffer("Q_bar", Q_bar.contiguous(), persistent=False)
+        self.register_buffer("Q_bar_columns", Q_bar.mT.contiguous(), persistent=False)
 
-    Q: Tensor
+    Q_columns: Tensor
+    """(T, V, V) of t - 1, x_t, x_{t-1}."""
     Q_bar: Tensor
+    """(T + 1, V, V) of t, x_0, x_t; Qbar_0 is the identity."""
+    Q_bar_columns: Tensor
+    """(T + 1, V, V) of t, x_t, x_0."""
+
+    @property
+    def Q(self) -> Tensor:
+        """(T, V, V) of t - 1, x_{t-1}, x_t."""
+        return self.Q_columns.mT
 
     def detached(self) -> "DenseProcess":
         """The same process without a gradient."""
         return DenseProcess(self.Q.detach(), self.Q_bar.detach())
 
+    @torch.no_grad()
+    def become(self, other: "DenseProcess") -> None:
+        """Take over the matrices of another process, in place: recorded steps go on using them."""
+        for name in ("Q_columns", "Q_bar", "Q_bar_columns"):
+            getattr(self, name).copy_(getattr(other, name))
+
     def rows(self, x0: Tensor, t: Tensor) -> Tensor:
-        rows = self.Q_bar[(t - 1).clamp_min(0)[:, None], x0]
-        clean = indicator(x0, self.V).to(rows.dtype)
-        return torch.where((t == 0)[:, None, None], clean, rows)  # Qbar_0 = I is not stored
+        return self.Q_bar[t[:, None], x0]
 
     def columns(self, xt: Tensor, t: Tensor) -> Tensor:
-        return self.Q_bar[(t - 1)[:, None], :, xt]
+        return self.Q_bar_columns[t[:, None], xt]
 
     def step_columns(self, xt: Tensor, t: Tensor) -> Tensor:
-        return self.Q[(t - 1)[:, None], :, xt]
+        return self.Q_columns[(t - 1)[:, None], xt]
+
+    def log_prob(self, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
+        probs = self.Q_bar[t[:, None], x0, xt]
+        return probs.clamp_min(torch.finfo(probs.dtype).tiny).log()
+
+    def step_kl(self, xt: Tensor, x0: Tensor, logits: Tensor, t: Tensor) -> Tensor:
+        w = looked_up_weights(logits, self.Q_bar_columns, xt, t)
+        mixed = self.mix(w, t - 1)
+        kl = looked_up_kl(mixed, self.Q_columns, self.Q_bar, xt, x0, t)
+        return kl * (xt != PAD)
 
     def mix(self, w: Tensor, t: Tensor) -> Tensor:
         """Matrices are gathered for as many rows at once as keep below max(T V^2, B L V) numbers.
 
         Grouping rows by t would need fewer, but then the host has to wait for t.
         """
-        earlier = (t - 1).clamp_min(0)
         if len(t) == 1:
-            mixed = w @ self.Q_bar[earlier]
-        else:
-            rows = max(self.T, w.shape[0] * w.shape[1] // self.V)
-            parts = zip(w.split(rows), earlier.split(rows), strict=True)
-            mixed = torch.cat([part @ self.Q_bar[s] for part, s in parts])
-        return torch.where((t == 0)[:, None, None], w, mixed)
+            return w @ self.Q_bar[t]
+        rows = max(self.T, w.shape[0] * w.shape[1] // self.V)
+        parts = zip(w.split(rows), t.split(rows), strict=True)
+        return torch.cat([part @ self.Q_bar[s] for part, s in parts])
 
     def at(self, times: Sequence[int]) -> "DenseProcess":
         check_times(times, self.T)
         jumps = [product(self.Q[s:t]) for s, t in pairwise((0, *times))]
-        return DenseProcess(torch.stack(jumps), self.Q_bar[[t - 1 for t in times]])
+        return DenseProcess(torch.stack(jumps), self.Q_bar[[0, *times]])
+
+
+@fusable
+def looked_up_weights(logits: Tensor, Q_bar_columns: Tensor, xt: Tensor, t: Tensor) -> Tensor:
+    """w = p / Qbar_t[:, x_t], (B, L, V)."""
+    p = full_precision(logits).softmax(-1)
+    return over_evidence(p, Q_bar_columns[t[:, None], xt])
+
+
+@fusable
+def looked_up_kl(
+    mixed: Tensor, Q_columns: Tensor, Q_bar: Tensor, xt: Tensor, x0: Tensor, t: Tensor
+) -> Tensor:
+    """(B, L) KL of the posterior to the reverse step Q_t[:, x_t] * mixed.
+
+    Q_t[:, x_t] is a factor of both: it cancels in their ratio.
+    """
+    tiny = torch.finfo(mixed.dtype).tiny
+    evidence = Q_bar[t[:, None], x0, xt].clamp_min(tiny)[..., None]
+    expected = Q_bar[(t - 1)[:, None], x0] / evidence
+    q = expected * Q_columns[(t - 1)[:, None], xt]  # the posterior
+    possible = q > 0
+    log_ratio = (
+        torch.where(possible, expected, 1).log()
+        - torch.where(possible, mixed.clamp_min(tiny), 1).log()
+    )
+    return (q * log_ratio).sum(-1)
 
 
 def step_matrices(M: Tensor, alpha: Tensor) -> Tensor:
     """Q_t = alpha_t I + (1 - alpha_t) M_t, (T, V, V) from M (T, V, V) and alpha (T,)."""
     alpha = alpha.to(M)[:, None, None]
-    return alpha * torch.eye(M.shape[-1]).to(M) + (1 - alpha) * M
+    return alpha * identity(M) + (1 - alpha) * M
+
+
+def identity(like: Tensor) -> Tensor:
+    """(V, V), of the size, type and place of the matrices (..., V, V) given."""
+    return torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)
+
+
+SMALL = 256
+"""Vocabularies up to here are cheap: their products are kept in float64, and made in parallel."""
 
 
 def wide(V: int, dtype: torch.dtype) -> torch.dtype:
     """Products of many matrices are kept in float64 where V is small enough for it to be cheap."""
-    return torch.float64 if V <= 256 else dtype
+    return torch.float64 if V <= SMALL else dtype
 
 
 def cumulative_products(Q: Tensor) -> Tensor:
-    """Qbar_t = Q_1 ... Q_t for every t, rows renormalised, never in reduced precision."""
-    Q_wide = Q.to(wide(Q.shape[-1], Q.dtype))
-    Q_bar = [Q_wide[0]]
-    with torch.autocast(Q.device.type, enabled=False):
-        for Q_t in Q_wide[1:]:
-            bar = Q_bar[-1] @ Q_t
-            Q_bar.append(bar / bar.sum(-1, keepdim=True))
-    return torch.stack(Q_bar).to(Q.dtype)
+    """(T + 1, V, V): Qbar_t = Q_1 ... Q_t for t = 0..T, rows renormalised, never in low precision.
+    """
+    V = Q.shape[-1]
+    with tf32(False), torch.autocast(Q.device.type, enabled=False):
+        products = scan if V <= SMALL else Chain.apply
+        Q_bar = products(Q.to(wide(V, Q.dtype)))
+    assert isinstance(Q_bar, Tensor)
+    return torch.cat([identity(Q)[None], Q_bar.to(Q.dtype)])
+
+
+def scan(Q: Tensor) -> Tensor:
+    """All products of a stack in log2(T) batched multiplications: more work, less waiting."""
+    span = 1
+    while span < len(Q):
+        joined = Q[:-span] @ Q[span:]
+        Q = torch.cat([Q[:span], joined / joined.sum(-1, keepdim=True)])
+        span *= 2
+    return Q
+
+
+class Chain(torch.autograd.Function):
+    """All products of a stack one after the other, remembering nothing but stack and products.
+
+    With G_t the gradient of all later uses of Qbar_t, taken back through the renormalisation (whose
+    divisor is 1 but for rounding):
+
+        grad Q_t = Qbar_{t-1}^T G_t,   G_{t-1} += G_t Q_t^T
+    """
+
+    @staticmethod
+    def forward(ctx: Any, Q: Tensor) -> Tensor:
+        Q_bar = torch.empty_like(Q)
+        Q_bar[0] = Q[0]
+        for t in range(1, len(Q)):
+            torch.mm(Q_bar[t - 1], Q[t], out=Q_bar[t])
+            Q_bar[t] /= Q_bar[t].sum(-1, keepdim=True)
+        ctx.save_for_backward(Q, Q_bar)
+        return Q_bar
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        Q, Q_bar = ctx.saved_tensors
+        (grad_Q_bar,) = grads
+        grad_Q, G = torch.empty_like(Q), torch.zeros_like(Q[0])
+        with tf32(False):
+            for t in range(len(Q) - 1, 0, -1):
+                G = G + grad_Q_bar[t]
+                G = G - (G * Q_bar[t]).sum(-1, keepdim=True)
+                torch.mm(Q_bar[t - 1].mT, G, out=grad_Q[t])
+                G = G @ Q[t].mT
+            grad_Q[0] = G + grad_Q_bar[0]
+        return grad_Q
 
 
 def product(Q: Tensor) -> Tensor:

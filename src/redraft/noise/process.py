@@ -5,6 +5,8 @@ PAD never moves, and is never predicted.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -20,12 +22,12 @@ class ForwardProcess(nn.Module, ABC):
     T: int
     V: int
 
-    def __init__(self, V: int, T: int):
+    def __init__(self, V: int, T: int, device: torch.device | None = None):
         super().__init__()
         if V - 2 < 3:
             raise UserError(f"a process needs at least 3 valid states, got {V - 2}")
         self.V, self.T = V, T
-        states = torch.arange(V)
+        states = torch.arange(V, device=device)
         self.register_buffer("valid", (states != PAD) & (states != MASK), persistent=False)
 
     valid: Tensor
@@ -55,9 +57,13 @@ class ForwardProcess(nn.Module, ABC):
     def prior_kl(self, x0: Tensor) -> Tensor:
         """KL(q(x_T | x_0) || prior) of every token, (B, L)."""
 
-    def step_kl(self, xt: Tensor, x0: Tensor, log_p: Tensor, t: Tensor) -> Tensor:
-        """KL(q(x_{t-1}|x_t,x_0) || p_theta(x_{t-1}|x_t)), (B, L); -log p_theta(x_0|x_1) at t=1."""
-        return categorical_kl(self.posterior(xt, x0, t), self.reverse(xt, log_p.exp(), t))
+    def step_kl(self, xt: Tensor, x0: Tensor, logits: Tensor, t: Tensor) -> Tensor:
+        """KL(q(x_{t-1}|x_t,x_0) || p_theta(x_{t-1}|x_t)), (B, L); -log p_theta(x_0|x_1) at t=1.
+
+        From the denoiser's logits (B, L, V), in full precision from there on.
+        """
+        p = full_precision(logits).softmax(-1)
+        return categorical_kl(self.posterior(xt, x0, t), self.reverse(xt, p, t))
 
 
 def categorical_kl(q: Tensor, p: Tensor) -> Tensor:
@@ -71,6 +77,17 @@ def categorical_kl(q: Tensor, p: Tensor) -> Tensor:
 def full_precision(x: Tensor) -> Tensor:
     """Float32, or float64 where x is: logits leave autocast here."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+@contextmanager
+def tf32(allowed: bool) -> Iterator[None]:
+    """Whether products of float32 matrices may be rounded to 10 bits of mantissa for speed."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def indicator(x: Tensor, V: int) -> Tensor:

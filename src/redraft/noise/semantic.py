@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from redraft.noise.markov import DenseProcess, cumulative_products, step_matrices, wide
+from redraft.noise.markov import DenseProcess, step_matrices, wide
 from redraft.noise.schedule import sinusoid
+from redraft.tokenizers.base import EOS
 
 
 class BilinearScores(nn.Module):
@@ -65,7 +66,7 @@ class SemanticProcess(DenseProcess):
 
     def __init__(self, scores: nn.Module, V: int, width: int, alpha: Tensor):
         T = len(alpha)
-        super().__init__(torch.eye(V).expand(T, -1, -1), torch.eye(V).expand(T, -1, -1))
+        super().__init__(torch.eye(V).expand(T, -1, -1), torch.eye(V).expand(T + 1, -1, -1))
         self.scores = scores
         self.committed = copy.deepcopy(scores).requires_grad_(False)
         self.register_buffer("embeddings", torch.zeros(V, width))
@@ -81,17 +82,20 @@ class SemanticProcess(DenseProcess):
         return Draft(self._kernel(self.scores, embeddings), self.alpha)
 
     @torch.no_grad()
-    def commit(self, embeddings: Tensor) -> None:
-        """Make the current scores and embeddings the process that corrupts and samples."""
-        self.committed.load_state_dict(self.scores.state_dict())
+    def commit(self, embeddings: Tensor, drafted: "Draft | None" = None) -> None:
+        """Make the current scores and embeddings the process that corrupts and samples.
+
+        What was just drafted from them need not be built again.
+        """
+        for kept, now in zip(self.committed.parameters(), self.scores.parameters(), strict=True):
+            kept.copy_(now)
         self.embeddings.copy_(embeddings)
-        self.rebuild()
+        self.become(drafted or self.draft(embeddings))
 
     @torch.no_grad()
     def rebuild(self) -> None:
         """The stacks from what is committed."""
-        self.Q = step_matrices(self._kernel(self.committed, self.embeddings), self.alpha)
-        self.Q_bar = cumulative_products(self.Q)
+        self.become(Draft(self._kernel(self.committed, self.embeddings), self.alpha))
 
     def _kernel(self, scores: nn.Module, embeddings: Tensor) -> Tensor:
         """M (T, V, V), built in log space; PAD and MASK stay what they are."""
@@ -112,12 +116,12 @@ class Draft(DenseProcess):
 
     def terminal_kl(self) -> Tensor:
         """Mean over valid i of KL(Qbar_T[i, :] || uniform)."""
-        end = self.Q_bar[-1][self.valid][:, self.valid]
+        end = self.Q_bar[-1, EOS:, EOS:]
         return math.log(len(end)) - entropy(end).mean()
 
     def row_entropies(self) -> Tensor:
         """(T, V') entropies of the rows of M over valid states, in nats; at most ln(V' - 1)."""
-        return entropy(self.M[:, self.valid])
+        return entropy(self.M[:, EOS:])
 
 
 def entropy(p: Tensor) -> Tensor:
