@@ -24,6 +24,7 @@ STAGES = [
     "domains",
     "batches",
     "fusion",
+    "precision",
     "noise",
     "short_attention",
     "attention",

@@ -84,7 +84,7 @@ def test_lengths_of_the_batches_of_an_epoch_do_not_overlap(lengths, size, seed):
 @given(many_lengths, divisors, seeds)
 def test_weights_average_to_one_over_an_epoch_that_holds_everything(lengths, size, seed):
     batches = Batches(numbered(lengths), size, seed)
-    weights = [batches[step].weight for step in range(batches.per_epoch)]
+    weights = [float(batches[step].weight) for step in range(batches.per_epoch)]
     assert np.mean(weights) == pytest.approx(1)
 
 

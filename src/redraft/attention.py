@@ -25,7 +25,7 @@ LONGEST = {
 def attend(qkv: Tensor, keep: Tensor | None, heads: int, turns: Tensor | None) -> Tensor:
     """(B, L, D) from projections qkv (B, L, 3 D): queries, keys and values of every head.
 
-    Keys where keep (B, L) is False are not seen. Positions are rotary where `rotary_turns` are given.
+    Keys where keep (B, L) is False are not seen. Positions are rotary, if turns are given.
     """
     B, L, width = qkv.shape
     d = width // (3 * heads)

@@ -26,6 +26,8 @@ class Batch:
 
     def part(self, index: int, parts: int) -> "Batch":
         """One of `parts` equal parts of the rows."""
+        if parts == 1:
+            return self
         rows = len(self.x0) // parts
         x0 = self.x0[index * rows : (index + 1) * rows]
         return replace(self, x0=x0, parts=self.parts * parts)
@@ -43,8 +45,8 @@ class Batches:
     """`batches[step]` is batch number `step` of an endless stream, the same for every caller.
 
     Each epoch shuffles the sequences, sorts them by length (so that almost no batch needs padding),
-    cuts them into batches and shuffles those. There is no state to save for a resumed run. Batches
-    have at most `widths` different lengths: each is padded to a multiple of a few tokens, if need be.
+    cuts them into batches and shuffles those. There is no state to save for a resumed run. They
+    have at most `widths` different lengths: each is padded to a multiple of a few tokens.
     """
 
     def __init__(

@@ -58,9 +58,7 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
         """On a GPU in the arithmetic of training, elsewhere in float32."""
         gpu = self.device.type == "cuda"
         precision = self.config.train.precision if gpu else "float32"
-        return Sampler(
-            self.trained.denoiser, self.trained.process, precision=precision, **options
-        )
+        return Sampler(self.trained.denoiser, self.trained.process, precision=precision, **options)
 
     def sample(
         self,
@@ -90,7 +88,8 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
             x = self._start(canvas(lengths[part]).to(self.device), start, generator)
             return sampler.sample(x, generator, callback)
 
-        rows = self._draw(draw, order.split(self.batch), seed)
+        parts = order.split(similar(lengths[order].tolist(), self.batch))
+        rows = self._draw(draw, parts, seed)
         return [rows[i] for i in order.argsort().tolist()]
 
     def infill(
@@ -201,6 +200,21 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
                 f"{str(item)[:60]!r} has {len(ids)} tokens, this model takes at most {longest}"
             )
         return ids
+
+
+def similar(lengths: list[int], most: int, least: int = 256) -> list[int]:
+    """Sizes of groups of rising lengths: at most `most`, and within a tenth where above `least`.
+
+    >>> similar([10, 11, 12, 20, 20], most=3, least=2)
+    [2, 2, 1]
+    """
+    sizes, shortest = [0], lengths[0]
+    for length in lengths:
+        if sizes[-1] >= most or (sizes[-1] >= least and length > 1.1 * shortest):
+            sizes.append(0)
+            shortest = length
+        sizes[-1] += 1
+    return sizes
 
 
 def fixed(seed: int | None) -> int:

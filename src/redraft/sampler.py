@@ -12,7 +12,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal
 
 import torch
@@ -25,6 +25,7 @@ from redraft.noise.draws import Generators, categorical
 from redraft.noise.markov import MarkovProcess
 from redraft.noise.process import ForwardProcess
 from redraft.objective import predict
+from redraft.recording import Recorder, directly
 from redraft.tokenizers.base import MASK, PAD
 
 
@@ -137,23 +138,50 @@ class Sampler:
         generator: Generators,
         callback: Callback | None,
     ) -> Tensor:
-        p: Tensor | None = None
-        before, padded = x, bool((x == PAD).any())
+        prediction = self._prediction(padded=bool((x == PAD).any()))
+
+        def step(x: Tensor, t: Tensor, n: Tensor) -> dict[str, Tensor]:
+            p = prediction(x, t)
+            drawn = categorical(self.coarse.reverse(x, p, n), generator)
+            return {"x": torch.where(free, drawn, x), "p": p}
+
+        run = directly
+        if x.is_cuda and self.denoiser.time and isinstance(generator, torch.Generator):
+            run = Recorder(generator)
         for n in range(n_start, 0, -1):
             t = self.times[n - 1]
-            if p is None or self.denoiser.time:
-                p = self._predict(x, t, padded)
-            elif bool((changed := (x != before).any(-1)).any()):  # else p, of x alone, is the same
-                p = p.index_put((changed,), self._predict(x[changed], t, padded))
-            weights = self.coarse.reverse(x, p, torch.full_like(x[0, :1], n))
-            before, x = x, torch.where(free, categorical(weights, generator), x)
+            drawn = run(step, [x, torch.full_like(x[0, :1], t), torch.full_like(x[0, :1], n)])
+            x = drawn["x"]
             if callback is not None:
-                callback(Step(n - 1, t, x, p))
+                callback(Step(n - 1, t, x, drawn["p"]))
         return x
 
-    def _predict(self, x: Tensor, t: int, padded: bool) -> Tensor:
+    def _prediction(self, padded: bool) -> Callable[[Tensor, Tensor], Tensor]:
+        """p(x_0 | x_t) for any x and t.
+
+        A denoiser that is not told t is asked again only for rows that have changed.
+        """
+        if self.denoiser.time:
+            return partial(self._predict, padded=padded)
+        known: tuple[Tensor, Tensor] | None = None
+
+        def remembered(x: Tensor, t: Tensor) -> Tensor:
+            nonlocal known
+            if known is None:
+                p = self._predict(x, t, padded)
+            else:
+                before, p = known
+                changed = (x != before).any(-1)
+                if bool(changed.any()):
+                    p = p.index_put((changed,), self._predict(x[changed], t, padded))
+            known = x, p
+            return p
+
+        return remembered
+
+    def _predict(self, x: Tensor, t: Tensor, padded: bool) -> Tensor:
         """p(x_0 | x_t), (B, L, V), shaped by temperature and top-p."""
-        log_p = predict(self.network, x, torch.full_like(x[0, :1], t), padded)
+        log_p = predict(self.network, x, t, padded)
         if self.temperature == 0:
             return torch.zeros_like(log_p).scatter(-1, log_p.argmax(-1, keepdim=True), 1)
         p = (log_p / self.temperature).softmax(-1)

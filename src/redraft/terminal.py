@@ -470,7 +470,8 @@ def bench_table(rows: Sequence[dict[str, Any]], console: "Console | None" = None
         "peak_gb": ("GB", "{:.1f}"),
         "first_step_seconds": ("first step, s", "{:.1f}"),
     }
-    _grid(console, rows, {key: v for key, v in shown.items() if any(row.get(key) is not None for row in rows)})
+    filled = {key for row in rows for key, value in row.items() if value is not None}
+    _grid(console, rows, {key: column for key, column in shown.items() if key in filled})
     split = [{"method": row["method"], **row["parts_ms"]} for row in rows if "parts_ms" in row]
     if split:
         names = list(dict.fromkeys(name for row in split for name in row))
@@ -487,8 +488,8 @@ def _grid(
     for key, (title, _) in columns.items():
         table.add_column(title, justify="left" if key in ("method", "what", "unit") else "right")
     for row in rows:
-        cells = (form.format(row[k]) if row.get(k) is not None else "" for k, (_, form) in columns.items())
-        table.add_row(*cells)
+        values = ((row.get(key), form) for key, (_, form) in columns.items())
+        table.add_row(*("" if value is None else form.format(value) for value, form in values))
     console.print(table)
 
 

@@ -27,9 +27,7 @@ BENCHES: dict[str, Callable[[Config, Dataset, list[str], bool], list[Row]]] = {
     "sample": lambda config, data, methods, quick: sample(
         config, data, methods, windows=1 if quick else 3, n=64 if quick else 8192
     ),
-    "kernel": lambda config, data, methods, quick: kernel(
-        config, data, windows=3 if quick else 10
-    ),
+    "kernel": lambda config, data, methods, quick: kernel(config, data, windows=3 if quick else 10),
     "checkpoint": lambda config, data, methods, quick: checkpoint(
         config, data, windows=2 if quick else 5
     ),

@@ -6,9 +6,9 @@ from redraft.bench.measure import Row, forget_peak, milliseconds, peak_gb
 from redraft.config import Config
 from redraft.domains import Dataset
 from redraft.methods import learned_semantic
-from redraft.noise.process import tf32
 from redraft.noise.semantic import SemanticProcess
 from redraft.objective import corrupt, draw_times
+from redraft.precision import tf32
 from redraft.trainer import assemble
 
 

@@ -16,7 +16,7 @@ from redraft.batches import Batch
 from redraft.bench.measure import Row, forget_peak, milliseconds, peak_gb, product_flops, wait
 from redraft.config import Config
 from redraft.domains import Dataset
-from redraft.noise.process import tf32
+from redraft.precision import tf32
 from redraft.trainer import Run, assemble, follow_average
 
 PROGRESS = 0.5
@@ -82,8 +82,7 @@ def advance(run: Run, steps: int) -> torch.Tensor | float:
 
 
 def operations(run: Run, data: Dataset) -> float:
-    """Of the denoiser a token, forward and backward: 6 for each weight, 12 L D a layer for attention.
-    """
+    """Of the denoiser, forward and backward, a token: 6 a weight, 12 L D a layer for attention."""
     denoiser, shape = run.method.denoiser, run.config.denoiser
     weights = sum(p.numel() for p in (*denoiser.blocks.parameters(), *denoiser.head.parameters()))
     mean_length = sum(map(len, data.train)) / len(data.train)
@@ -121,12 +120,9 @@ def parts(run: Run) -> dict[str, float]:
         return {}
 
     def timed(step: Callable[[Batch], dict[str, torch.Tensor]]) -> float:
-        run_it = method.recorder
-        if run_it is None:
-            return milliseconds(lambda: step(batch), device)
         for _ in range(2):  # once as it is, once to record
-            run_it(step, batch, step)
-        return milliseconds(lambda: run_it(step, batch, step), device)
+            method.run(step, batch, step)
+        return milliseconds(lambda: method.run(step, batch, step), device)
 
     beginnings = [0.0, *map(timed, (corrupt, forward, bound, backward, method.update))]
     names = ("corrupt", "forward", "posterior + bound", "backward", "optimizer")

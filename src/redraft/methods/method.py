@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from redraft.folder import require_same
 from redraft.fusion import fusing
 from redraft.noise.draws import Generators, Sliced
 from redraft.noise.markov import SMALL
-from redraft.noise.process import ForwardProcess, tf32
+from redraft.noise.process import ForwardProcess
 from redraft.objective import (
     Draw,
     corrupt,
@@ -26,6 +27,7 @@ from redraft.objective import (
     token_losses,
     token_mean,
 )
+from redraft.precision import tf32
 from redraft.recording import Recorder
 
 Metrics = dict[str, Tensor | float]
@@ -153,9 +155,15 @@ class Method(ABC):
     def run(
         self, work: Callable[[Batch], dict[str, Tensor]], batch: Batch, phase: Hashable
     ) -> dict[str, Tensor]:
-        """Work on the device that depends on the batch and the phase alone: recorded, if it can be.
-        """
-        return work(batch) if self.recorder is None else self.recorder(work, batch, phase)
+        """Work that depends on batch and phase alone: recorded, where it can be."""
+        if self.recorder is None:
+            return work(batch)
+
+        def on(x0: Tensor, weight: Tensor, tokens: Tensor) -> dict[str, Tensor]:
+            return work(replace(batch, x0=x0, weight=weight, tokens=tokens))
+
+        numbers = [torch.as_tensor(number) for number in (batch.weight, batch.tokens)]
+        return self.recorder(on, [batch.x0, *numbers], (phase, batch.padded))
 
     def update(self, batch: Batch) -> dict[str, Tensor]:
         """What of a step happens on the device, part by part of the batch."""
@@ -208,6 +216,7 @@ class Method(ABC):
 
     def notice(self, metrics: dict[str, float]) -> None:
         """Look at metrics when they are written; warn where something goes wrong."""
+        return
 
     def leader_moved(self, state: State) -> bool:
         """Whether the leader has moved in a saved state; most move with the denoiser."""

@@ -16,7 +16,7 @@ over sequences of directional derivatives of their losses along g = grad L_ref, 
 from two forward passes at theta +- eps g.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 
 import torch
@@ -42,9 +42,10 @@ from redraft.objective import (
     token_losses,
     token_mean,
 )
+from redraft.precision import Compensated, tf32
 from redraft.tokenizers.base import PAD
 
-Parameters = dict[str, Tensor]
+Parameters = Mapping[str, Tensor]
 
 
 class Stackelberg(Method):
@@ -94,13 +95,20 @@ class Stackelberg(Method):
         self.moves += 1
         return dict(metrics)
 
+    def slope(self, noise: ForwardProcess, batch: Batch, probe: list[Draw]) -> Parameters:
+        """grad L^F at the denoiser's own weights, in the arithmetic of training."""
+        with tf32(self.rough):
+            losses = self.losses(noise, batch, probe)
+            loss = token_mean(losses, batch.x0, batch.tokens)
+            return gradient(loss, dict(self.denoiser.named_parameters()))
+
     def play(self, batch: Batch) -> dict[str, Tensor]:
         """What of that move happens on the device."""
         noise = self.process.draft(self.denoiser.embeddings)  # differentiable, in phi alone
         times = draw_times(batch.x0, self.spans, self.random)
         draw = partial(corrupt, x0=batch.x0, times=times, generator=self.random)
         fixed = noise.detached()
-        game = Game(self.denoiser, fixed, self.reference, batch, draw(self.reference), self.losses)
+        game = Game(self.denoiser, fixed, self.reference, batch, draw(self.reference), self.slope)
         probes = [draw(noise) for _ in range(self.options.probes)]
         rewards = CREDITS[self.options.credit](game, probes, self.options.gamma)  # (K, 1 or B)
         limit = self.options.clip_reward
@@ -125,7 +133,7 @@ class Game:
 
     The same t, noise and float32 arithmetic before and after a virtual step (common random
     numbers), since the differences are tiny. The denoiser's own weights are never written to.
-    `training_losses` may be given where training computes the follower's losses in another way.
+    `slope` may be given where training computes the gradient of L^F at theta in another way.
     """
 
     def __init__(
@@ -135,15 +143,15 @@ class Game:
         reference: ForwardProcess,
         batch: Batch,
         draws: list[Draw],
-        training_losses: Callable[[ForwardProcess, Batch, list[Draw]], Tensor] | None = None,
+        slope: Callable[[ForwardProcess, Batch, list[Draw]], Parameters] | None = None,
     ):
         self.denoiser, self.noise, self.reference = denoiser, noise, reference
-        self.batch, self.draws, self.training_losses = batch, draws, training_losses
+        self.batch, self.draws, self.slope = batch, draws, slope
         self.theta = dict(denoiser.named_parameters())
 
     def predictor(self, theta: Parameters) -> Predictor:
         """The denoiser with theta for its weights."""
-        return lambda *inputs: functional_call(self.denoiser, theta, inputs)
+        return lambda *inputs: functional_call(self.denoiser, dict(theta), inputs)
 
     def reference_loss(self, theta: Parameters) -> Tensor:
         """L_ref: KL from the reference's posterior to the reverse step that q_phi gives theta.
@@ -152,9 +160,10 @@ class Game:
         """
         x0, loss = self.batch.x0, torch.zeros((), device=self.batch.x0.device)
         for draw in self.draws:
-            log_p = predict(self.predictor(theta), draw.xt, draw.t, self.batch.padded)
+            with Compensated():
+                log_p = predict(self.predictor(theta), draw.xt, draw.t, self.batch.padded)
+                model = self.noise.reverse(draw.xt, log_p.exp(), draw.t)
             truth = self.reference.posterior(draw.xt, x0, draw.t)
-            model = self.noise.reverse(draw.xt, log_p.exp(), draw.t)
             loss = loss + draw.weight * categorical_kl(truth, model)
         return token_mean(torch.where(x0 == PAD, 0, loss), x0, self.batch.tokens)
 
@@ -166,10 +175,9 @@ class Game:
 
     def response(self, probe: list[Draw], gamma: float) -> Parameters:
         """theta after one step of size gamma down the gradient of L^F on a probe."""
-        if self.training_losses is None:
-            losses = self.follower_losses(self.theta, probe)
-        else:
-            losses = self.training_losses(self.noise, self.batch, probe)
+        if self.slope is not None:
+            return shifted(self.theta, self.slope(self.noise, self.batch, probe), -gamma)
+        losses = self.follower_losses(self.theta, probe)
         loss = token_mean(losses, self.batch.x0, self.batch.tokens)
         return shifted(self.theta, gradient(loss, self.theta), -gamma)
 

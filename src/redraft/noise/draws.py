@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from redraft.errors import UserError
 
@@ -40,12 +41,37 @@ def uniform(shape: Sequence[int], device: torch.device, generator: Generators = 
     return u.to(device)
 
 
+BLOCK = 64
+"""States that are first drawn together, where there are many of them."""
+
+
 def categorical(probs: Tensor, generator: Generators = None) -> Tensor:
     """One state for each row of (..., V) weights, by inverting their float64 distribution function.
 
-    Float32 Gumbel noise would silently cut off the tail; a state of weight 0 is never drawn.
+    Float32 Gumbel noise would silently cut off the tail; a state of weight 0 is never drawn. Many
+    states are drawn in two steps, a block and then one of its states: one pass over the weights.
     """
-    cdf = probs.double().cumsum(-1)
-    u = uniform(probs.shape[:-1], probs.device, generator) * cdf[..., -1]
-    drawn = torch.searchsorted(cdf, u[..., None], right=True).squeeze(-1)
-    return drawn.clamp_max(probs.shape[-1] - 1)
+    u = uniform(probs.shape[:-1], probs.device, generator)
+    if probs.shape[-1] <= 4 * BLOCK:
+        return invert(probs, u)
+    missing = -probs.shape[-1] % BLOCK
+    blocks = (pad(probs, (0, missing)) if missing else probs).unflatten(-1, (-1, BLOCK))
+    masses = blocks.sum(-1, dtype=torch.float64)  # (..., V / BLOCK)
+    block = invert(masses, u)
+    states = blocks.gather(-2, block[..., None, None].expand(*block.shape, 1, BLOCK)).squeeze(-2)
+    return BLOCK * block + invert(states, share_within(masses, block, u))
+
+
+def invert(weights: Tensor, u: Tensor) -> Tensor:
+    """(...) the states at which the distribution function of (..., V) weights passes u."""
+    cdf = weights.double().cumsum(-1)
+    drawn = torch.searchsorted(cdf, (u * cdf[..., -1])[..., None], right=True).squeeze(-1)
+    return drawn.clamp_max(weights.shape[-1] - 1)
+
+
+def share_within(weights: Tensor, state: Tensor, u: Tensor) -> Tensor:
+    """How far into its state u lies: uniform in [0, 1) again, given the state."""
+    cdf = weights.cumsum(-1)
+    end, weight = (x.gather(-1, state[..., None]).squeeze(-1) for x in (cdf, weights))
+    beyond = (end - u * cdf[..., -1]) / weight.clamp_min(torch.finfo(weights.dtype).tiny)
+    return (1 - beyond).clamp(0, 1 - 2**-53)

@@ -10,6 +10,7 @@ so no (B, V, V) tensor is ever needed. Both are written here once, for every pro
 tokens by tokens; a member says how to look up rows and columns of its matrices.
 """
 
+import copy
 from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
@@ -26,9 +27,9 @@ from redraft.noise.process import (
     categorical_kl,
     full_precision,
     indicator,
-    tf32,
     uniform_noise,
 )
+from redraft.precision import tf32
 from redraft.tokenizers.base import PAD
 
 
@@ -129,7 +130,9 @@ class DenseProcess(SubstitutionProcess):
 
     def detached(self) -> "DenseProcess":
         """The same process without a gradient."""
-        return DenseProcess(self.Q.detach(), self.Q_bar.detach())
+        fixed = copy.copy(self)
+        fixed._buffers = {name: stack.detach() for name, stack in self.named_buffers()}
+        return fixed
 
     @torch.no_grad()
     def become(self, other: "DenseProcess") -> None:
@@ -221,8 +224,7 @@ def wide(V: int, dtype: torch.dtype) -> torch.dtype:
 
 
 def cumulative_products(Q: Tensor) -> Tensor:
-    """(T + 1, V, V): Qbar_t = Q_1 ... Q_t for t = 0..T, rows renormalised, never in low precision.
-    """
+    """(T + 1, V, V): Qbar_t = Q_1 ... Q_t, t = 0..T, rows renormalised, never in low precision."""
     V = Q.shape[-1]
     with tf32(False), torch.autocast(Q.device.type, enabled=False):
         products = scan if V <= SMALL else Chain.apply

@@ -5,8 +5,6 @@ PAD never moves, and is never predicted.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -77,17 +75,6 @@ def categorical_kl(q: Tensor, p: Tensor) -> Tensor:
 def full_precision(x: Tensor) -> Tensor:
     """Float32, or float64 where x is: logits leave autocast here."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
-@contextmanager
-def tf32(allowed: bool) -> Iterator[None]:
-    """Whether products of float32 matrices may be rounded to 10 bits of mantissa for speed."""
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = allowed
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def indicator(x: Tensor, V: int) -> Tensor:
