@@ -7,7 +7,7 @@ than half of the time that float32 units take:
     a b = a_high b_high + a_high b_low + a_low b_high
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.nn.functional import linear
 from torch.overrides import TorchFunctionMode
 
-PRODUCTS = (torch.matmul, Tensor.matmul, Tensor.__matmul__)
 DROPPED = 13
 """Bits of a float32 mantissa that TF32 does not have."""
 
@@ -33,35 +32,40 @@ def tf32(allowed: bool) -> Iterator[None]:
 
 
 class Compensated(TorchFunctionMode):
-    """Within it, products of float32 matrices without a gradient are made of three TF32 ones."""
+    """Within it, matrix products are `exact_product`s, where no gradient is asked for."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
-        if func in (*PRODUCTS, linear) and not torch.is_grad_enabled() and single(*args[:2]):
-            if func is linear:
-                return linear_of_parts(*args, **kwargs)
-            return product_of_parts(*args)
-        return func(*args, **kwargs)
+        if torch.is_grad_enabled():
+            return func(*args, **(kwargs or {}))
+        if func is linear:
+            return exact_linear(*args, **(kwargs or {}))
+        if func in (torch.matmul, Tensor.matmul, Tensor.__matmul__):
+            return exact_product(*args)
+        return func(*args, **(kwargs or {}))
 
 
-def single(*factors: Tensor) -> bool:
-    return all(x.is_cuda and x.dtype == torch.float32 and x.ndim > 1 for x in factors)
-
-
-def linear_of_parts(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    y = product_of_parts(x.reshape(-1, x.shape[-1]), weight.mT).view(*x.shape[:-1], len(weight))
+def exact_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    y = exact_product(x.reshape(-1, x.shape[-1]), weight.mT).view(*x.shape[:-1], len(weight))
     return y if bias is None else y + bias
 
 
-def product_of_parts(
-    a: Tensor, b: Tensor, multiply: Callable[[Tensor, Tensor], Tensor] = torch.matmul
-) -> Tensor:
+def exact_product(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b in the precision of its factors, of matrices or of stacks; no gradient passes."""
+    if a.is_cuda and a.dtype == torch.float32:
+        return product_of_parts(a, b)
+    return a @ b
+
+
+def product_of_parts(a: Tensor, b: Tensor) -> Tensor:
     """a @ b from three products whose factors have no more bits than TF32."""
     (a_high, a_low), (b_high, b_low) = parts(a), parts(b)
     with tf32(True):
-        return multiply(a_high, b_high) + (multiply(a_high, b_low) + multiply(a_low, b_high))
+        total = torch.matmul(a_high, b_high)
+        add = total.addmm_ if total.ndim == 2 else total.baddbmm_
+        add(a_high, b_low)
+        return add(a_low, b_high)
 
 
 def parts(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import os
 import platform
 import statistics
 import time
@@ -61,6 +62,16 @@ def forget_peak() -> None:
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
+
+
+def process_age() -> float | None:
+    """Seconds since this process began, where the system tells."""
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        uptime = float(Path("/proc/uptime").read_text().split()[0])
+        return uptime - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return None
 
 
 def hardware() -> str:

@@ -13,9 +13,18 @@ from itertools import pairwise
 import torch
 
 from redraft.batches import Batch
-from redraft.bench.measure import Row, forget_peak, milliseconds, peak_gb, product_flops, wait
+from redraft.bench.measure import (
+    Row,
+    forget_peak,
+    milliseconds,
+    peak_gb,
+    process_age,
+    product_flops,
+    wait,
+)
 from redraft.config import Config
 from redraft.domains import Dataset
+from redraft.fusion import fusing
 from redraft.precision import tf32
 from redraft.trainer import Run, assemble, follow_average
 
@@ -29,6 +38,8 @@ def train(config: Config, data: Dataset, methods: list[str], windows: int, warm:
     for name in dict.fromkeys(("mdlm", *methods)):
         rows.append(measure(replace(config, method=name), data, windows, warm))
         rows[-1]["ratio_to_mdlm"] = rows[-1]["value"] / rows[0]["value"]
+    for later in rows[1:]:
+        del later["start_to_first_step_seconds"]  # nothing was loaded or compiled before the first
     return rows
 
 
@@ -39,7 +50,7 @@ def measure(config: Config, data: Dataset, windows: int, warm: int) -> Row:
     device = run.method.generator.device
     advance(run, 1)
     wait(device)
-    first = time.perf_counter() - begin
+    first, age = time.perf_counter() - begin, process_age()
     block = config.leader.block
     losses = [advance(run, block) for _ in range(warm)]
     paces, tokens = [], 0.0
@@ -66,6 +77,7 @@ def measure(config: Config, data: Dataset, windows: int, warm: int) -> Row:
         "product_tflops": limit / 1e12,
         "peak_gb": peak,
         "first_step_seconds": first,
+        "start_to_first_step_seconds": age,
         "parts_ms": parts(run),
         "losses": [float(loss) for loss in losses],
     }
@@ -97,25 +109,27 @@ def parts(run: Run) -> dict[str, float]:
     batch = run.batches[middle]
 
     def corrupt(batch: Batch) -> dict[str, torch.Tensor]:
-        method.draw(method.process, batch.x0)
+        with fusing(method.fuses):
+            method.draw(method.process, batch.x0)
         return {}
 
     def forward(batch: Batch) -> dict[str, torch.Tensor]:
-        draws = method.draw(method.process, batch.x0)
+        with fusing(method.fuses):
+            draws = method.draw(method.process, batch.x0)
         with method.autocast():
             for draw in draws:
                 method.predictor(draw.xt, draw.t, batch.padded)
         return {}
 
     def bound(batch: Batch) -> dict[str, torch.Tensor]:
-        with tf32(method.rough):
+        with tf32(method.rough), fusing(method.fuses):
             method.objective(batch)
         return {}
 
     def backward(batch: Batch) -> dict[str, torch.Tensor]:
         for player in method.players:
             player.optimizer.zero_grad(set_to_none=True)
-        with tf32(method.rough):
+        with tf32(method.rough), fusing(method.fuses):
             method.objective(batch)[0].backward()
         return {}
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from redraft.batches import Batch
+from redraft.denoiser import Denoiser, compiled
 from redraft.methods.method import Method, Metrics, Player
 from redraft.noise.coupled import CoupledProcess, couple, relax, token_log_prob
 from redraft.noise.draws import categorical
@@ -28,6 +29,8 @@ class FLDD(Method):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.leader = Player(self.process.parameters(), self.config.leader.optimizer)
+        if self.config.train.compile and isinstance(self.process.network, Denoiser):
+            self.process.network = compiled(self.process.network)
         self.relaxation = torch.ones((), device=self.denoiser.embeddings.device)  # of this step
 
     @property

@@ -171,7 +171,7 @@ class Method(ABC):
             player.optimizer.zero_grad(set_to_none=True)
         loss = torch.zeros((), device=batch.x0.device)
         for part in self.parts(batch, self.config.train.accumulate):
-            with tf32(self.rough):
+            with tf32(self.rough), fusing(self.fuses):
                 surrogate, share = self.objective(part)
                 surrogate.backward()
             loss = loss + share.detach()
@@ -227,6 +227,11 @@ class Method(ABC):
         """Whether products with large kernels may be in TF32: in training, never in reports."""
         return self.config.train.precision == "bf16" and self.process.V > SMALL
 
+    @property
+    def fuses(self) -> bool:
+        """Whether passes over wide tensors are compiled; narrow ones are not worth the wait."""
+        return self.config.train.compile and self.process.V > SMALL
+
     def autocast(self) -> AbstractContextManager[Any]:
         """The arithmetic of the denoiser; the objective leaves it again by itself."""
         device = self.denoiser.embeddings.device.type
@@ -239,5 +244,5 @@ class Method(ABC):
 
     def losses(self, process: ForwardProcess, batch: Batch, draws: list[Draw]) -> Tensor:
         """(B, L) the bound's estimate for every token of the batch."""
-        with self.autocast(), fusing(self.config.train.compile and process.V > SMALL):
+        with self.autocast():
             return token_losses(self.predictor, process, batch.x0, draws, batch.padded)

@@ -26,6 +26,7 @@ from torch.func import functional_call
 from redraft.batches import Batch
 from redraft.denoiser import Denoiser
 from redraft.distributed import sum_all, total, world
+from redraft.fusion import fusing
 from redraft.methods.leader import kernel_metrics, log_prob, regularisation, warn_of_collapse
 from redraft.methods.method import Method, Metrics, Player, State
 from redraft.noise.process import ForwardProcess, categorical_kl
@@ -91,7 +92,8 @@ class Stackelberg(Method):
     def lead(self, batch: Batch, progress: float) -> Metrics:
         """The leader's move on a held-out batch."""
         self.leader.aim(progress)
-        metrics = self.run(self.play, batch, "leader")
+        with fusing(self.fuses):
+            metrics = self.run(self.play, batch, "leader")
         self.moves += 1
         return dict(metrics)
 
@@ -159,13 +161,17 @@ class Game:
         The share of it that lies in this process's part of the batch.
         """
         x0, loss = self.batch.x0, torch.zeros((), device=self.batch.x0.device)
-        for draw in self.draws:
+        for draw, truth in zip(self.draws, self.truths, strict=True):
             with Compensated():
                 log_p = predict(self.predictor(theta), draw.xt, draw.t, self.batch.padded)
                 model = self.noise.reverse(draw.xt, log_p.exp(), draw.t)
-            truth = self.reference.posterior(draw.xt, x0, draw.t)
             loss = loss + draw.weight * categorical_kl(truth, model)
         return token_mean(torch.where(x0 == PAD, 0, loss), x0, self.batch.tokens)
+
+    @cached_property
+    def truths(self) -> list[Tensor]:
+        """The reference's posteriors, which no theta changes."""
+        return [self.reference.posterior(d.xt, self.batch.x0, d.t) for d in self.draws]
 
     def follower_losses(self, theta: Parameters, probe: list[Draw]) -> Tensor:
         """(B, L) L^F on a probe, the noise held fixed, in full precision at any theta."""

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from redraft.errors import UserError
+from redraft.fusion import fusable
 
 
 class Sliced(NamedTuple):
@@ -41,37 +41,28 @@ def uniform(shape: Sequence[int], device: torch.device, generator: Generators = 
     return u.to(device)
 
 
-BLOCK = 64
-"""States that are first drawn together, where there are many of them."""
-
-
 def categorical(probs: Tensor, generator: Generators = None) -> Tensor:
     """One state for each row of (..., V) weights, by inverting their float64 distribution function.
 
-    Float32 Gumbel noise would silently cut off the tail; a state of weight 0 is never drawn. Many
-    states are drawn in two steps, a block and then one of its states: one pass over the weights.
+    Float32 Gumbel noise would silently cut off the tail; a state of weight 0 is never drawn.
     """
-    u = uniform(probs.shape[:-1], probs.device, generator)
-    if probs.shape[-1] <= 4 * BLOCK:
-        return invert(probs, u)
-    missing = -probs.shape[-1] % BLOCK
-    blocks = (pad(probs, (0, missing)) if missing else probs).unflatten(-1, (-1, BLOCK))
-    masses = blocks.sum(-1, dtype=torch.float64)  # (..., V / BLOCK)
-    block = invert(masses, u)
-    states = blocks.gather(-2, block[..., None, None].expand(*block.shape, 1, BLOCK)).squeeze(-2)
-    return BLOCK * block + invert(states, share_within(masses, block, u))
+    cdf = probs.double().cumsum(-1)
+    u = uniform(probs.shape[:-1], probs.device, generator) * cdf[..., -1]
+    drawn = torch.searchsorted(cdf, u[..., None], right=True).squeeze(-1)
+    return drawn.clamp_max(probs.shape[-1] - 1)
 
 
-def invert(weights: Tensor, u: Tensor) -> Tensor:
-    """(...) the states at which the distribution function of (..., V) weights passes u."""
-    cdf = weights.double().cumsum(-1)
-    drawn = torch.searchsorted(cdf, (u * cdf[..., -1])[..., None], right=True).squeeze(-1)
-    return drawn.clamp_max(weights.shape[-1] - 1)
+@fusable
+def look_up_inverse(cdf: Tensor, u: Tensor, t: Tensor, x: Tensor) -> Tensor:
+    """(B, L) where the distribution functions cdf[t, x, :] pass u, by bisection.
 
-
-def share_within(weights: Tensor, state: Tensor, u: Tensor) -> Tensor:
-    """How far into its state u lies: uniform in [0, 1) again, given the state."""
-    cdf = weights.cumsum(-1)
-    end, weight = (x.gather(-1, state[..., None]).squeeze(-1) for x in (cdf, weights))
-    beyond = (end - u * cdf[..., -1]) / weight.clamp_min(torch.finfo(weights.dtype).tiny)
-    return (1 - beyond).clamp(0, 1 - 2**-53)
+    As `categorical`, for rows of a stack (T, V, V) that need not be brought together first.
+    """
+    V = cdf.shape[-1]
+    start, flat = (t[:, None] * V + x) * V, cdf.view(-1)
+    u, below = u * flat[start + V - 1], torch.zeros_like(x)  # so many are not above u
+    for bit in reversed(range(V.bit_length())):
+        reach = below + (1 << bit)
+        known = flat[start + reach.clamp_max(V) - 1] <= u
+        below = torch.where((reach <= V) & known, reach, below)
+    return below.clamp_max(V - 1)

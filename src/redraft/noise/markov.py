@@ -29,7 +29,7 @@ from redraft.noise.process import (
     indicator,
     uniform_noise,
 )
-from redraft.precision import tf32
+from redraft.precision import exact_product, tf32
 from redraft.tokenizers.base import PAD
 
 
@@ -257,8 +257,8 @@ class Chain(torch.autograd.Function):
         Q_bar = torch.empty_like(Q)
         Q_bar[0] = Q[0]
         for t in range(1, len(Q)):
-            torch.mm(Q_bar[t - 1], Q[t], out=Q_bar[t])
-            Q_bar[t] /= Q_bar[t].sum(-1, keepdim=True)
+            product = exact_product(Q_bar[t - 1], Q[t])
+            torch.div(product, product.sum(-1, keepdim=True), out=Q_bar[t])
         ctx.save_for_backward(Q, Q_bar)
         return Q_bar
 
@@ -267,13 +267,12 @@ class Chain(torch.autograd.Function):
         Q, Q_bar = ctx.saved_tensors
         (grad_Q_bar,) = grads
         grad_Q, G = torch.empty_like(Q), torch.zeros_like(Q[0])
-        with tf32(False):
-            for t in range(len(Q) - 1, 0, -1):
-                G = G + grad_Q_bar[t]
-                G = G - (G * Q_bar[t]).sum(-1, keepdim=True)
-                torch.mm(Q_bar[t - 1].mT, G, out=grad_Q[t])
-                G = G @ Q[t].mT
-            grad_Q[0] = G + grad_Q_bar[0]
+        for t in range(len(Q) - 1, 0, -1):
+            G = G + grad_Q_bar[t]
+            G = G - (G * Q_bar[t]).sum(-1, keepdim=True)
+            grad_Q[t] = exact_product(Q_bar[t - 1].mT, G)
+            G = exact_product(G, Q[t].mT)
+        grad_Q[0] = G + grad_Q_bar[0]
         return grad_Q
 
 

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from redraft.noise.markov import DenseProcess, step_matrices, wide
+from redraft.noise.draws import Generators, look_up_inverse, uniform
+from redraft.noise.markov import SMALL, DenseProcess, step_matrices, wide
 from redraft.noise.schedule import sinusoid
 from redraft.tokenizers.base import EOS
 
@@ -71,11 +72,25 @@ class SemanticProcess(DenseProcess):
         self.committed = copy.deepcopy(scores).requires_grad_(False)
         self.register_buffer("embeddings", torch.zeros(V, width))
         self.register_buffer("alpha", alpha, persistent=False)
+        wide_stack = torch.zeros(T + 1, V, V, dtype=torch.float64) if V > SMALL else None
+        self.register_buffer("cdf", wide_stack, persistent=False)
         self.register_load_state_dict_post_hook(lambda process, _: process.rebuild())
         self.rebuild()
 
     embeddings: Tensor
     alpha: Tensor
+    cdf: Tensor | None
+    """(T + 1, V, V) distribution functions of Qbar's rows, where V is large."""
+
+    def become(self, other: DenseProcess) -> None:
+        super().become(other)
+        if self.cdf is not None:
+            torch.cumsum(self.Q_bar, -1, dtype=torch.float64, out=self.cdf)
+
+    def corrupt(self, x0: Tensor, t: Tensor, generator: Generators = None) -> Tensor:
+        if self.cdf is None:
+            return super().corrupt(x0, t, generator)
+        return look_up_inverse(self.cdf, uniform(x0.shape, x0.device, generator), t, x0)
 
     def draft(self, embeddings: Tensor) -> "Draft":
         """The process that the current scores give on these embeddings, differentiable in phi."""
