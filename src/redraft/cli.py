@@ -44,6 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         if word not in COMMANDS:
             raise unknown("command", word, COMMANDS)
+        # Recorded steps of many shapes share memory better in segments that can grow.
+        os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
         commands = importlib.import_module("redraft.commands")
         commands.run(word, rest)
         return 0

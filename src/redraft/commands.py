@@ -259,10 +259,11 @@ class Bench:
     """
 
     what: Annotated[
-        Positional[Literal["train", "sample", "kernel", "checkpoint"]], arg(metavar="WHAT")
+        Positional[Literal["train", "sample", "kernel", "checkpoint", "agreement"]],
+        arg(metavar="WHAT"),
     ]
     """train: a step by parts; sample: sequences a second; kernel: building learned noise;
-    checkpoint: what saving adds to a run."""
+    checkpoint: what saving adds to a run; agreement: losses of compiled and of plain steps."""
     recipe: str = "tiny/vsdd"
     """Denoiser, batch and data, by a recipe's name or file; methods take turns in it."""
     methods: tuple[str, ...] = ()
@@ -306,8 +307,10 @@ class Bench:
             (self.vocabulary is None) == (self.length is None),
             "--vocabulary and --length go together, got only one of them",
         )
-        check(self.vocabulary is None or self.vocabulary >= 6, "--vocabulary must be at least 6")
-        check(self.length is None or self.length >= 2, "--length must be at least 2")
+        for name, value, least in (("vocabulary", self.vocabulary, 6), ("length", self.length, 2)):
+            check(
+                value is None or value >= least, f"--{name} must be at least {least}, got {value}"
+            )
         check(self.data is None or self.length is None, "give --data or --length, got both")
         if self.data is None:
             return config

@@ -5,12 +5,14 @@ train        a training step: its parts, its rate, its ratio to MDLM's
 sample       sequences a second from noise
 kernel       building a learned kernel, with and without its gradient
 checkpoint   what saving costs
+agreement    losses with and without what makes a GPU fast
 """
 
 from collections.abc import Callable
 
 import numpy as np
 
+from redraft.bench.agreement import agreement
 from redraft.bench.checkpoint import checkpoint
 from redraft.bench.kernel import kernel
 from redraft.bench.measure import Row
@@ -31,6 +33,7 @@ BENCHES: dict[str, Callable[[Config, Dataset, list[str], bool], list[Row]]] = {
     "checkpoint": lambda config, data, methods, quick: checkpoint(
         config, data, windows=2 if quick else 5
     ),
+    "agreement": lambda config, data, methods, quick: agreement(config, data, methods),
 }
 
 

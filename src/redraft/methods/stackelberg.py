@@ -17,6 +17,7 @@ from two forward passes at theta +- eps g.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import cached_property, partial
 
 import torch
@@ -162,7 +163,7 @@ class Game:
         """
         x0, loss = self.batch.x0, torch.zeros((), device=self.batch.x0.device)
         for draw, truth in zip(self.draws, self.truths, strict=True):
-            with Compensated():
+            with Compensated() if x0.is_cuda else nullcontext():
                 log_p = predict(self.predictor(theta), draw.xt, draw.t, self.batch.padded)
                 model = self.noise.reverse(draw.xt, log_p.exp(), draw.t)
             loss = loss + draw.weight * categorical_kl(truth, model)

@@ -1,0 +1,95 @@
+"""Tables of README.md and docs/ from the files under results/: what stands between their marks.
+
+python scripts/tables.py            rewrite them
+python scripts/tables.py --check    complain where one is out of date
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "docs/experiments.md")
+
+
+def rows_of(name: str) -> list[dict]:
+    return json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def table(titles: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [list(titles), *map(list, rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def train(name: str) -> str:
+    """Steps of training, one row a method."""
+    titles = ("method", "ms a step", "over MDLM", "sequences/s", "of a matrix product", "GB")
+    cells = (
+        (
+            row["method"],
+            f"{row['value']:.1f}",
+            f"{row['ratio_to_mdlm']:.2f}",
+            f"{row['sequences_per_second']:,.0f}",
+            f"{100 * row['mfu']:.0f} %",
+            f"{row['peak_gb']:.0f}",
+        )
+        for row in rows_of(name)
+    )
+    return table(titles, cells)
+
+
+def parts(name: str) -> str:
+    """Milliseconds by part; FLDD's noise is a network of its own, so that its parts are others."""
+    rows = [row for row in rows_of(name) if row["parts_ms"]["posterior + bound"] >= 0]
+    names = list(rows[0]["parts_ms"])
+    cells = ((r["method"], *(f"{max(r['parts_ms'][n], 0):.2f}" for n in names)) for r in rows)
+    return table(("ms", *names), cells)
+
+
+def sample(name: str) -> str:
+    titles = ("method", "sequences/s", "steps", "batch")
+    cells = (
+        (row["method"], f"{row['value']:,.0f}", str(row["steps"]), f"at most {row['batch']:,}")
+        for row in rows_of(name)
+    )
+    return table(titles, cells)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "train-molecules": lambda: train("bench/train-molecules"),
+    "parts-molecules": lambda: parts("bench/train-molecules"),
+    "train-stories": lambda: train("bench/train-stories"),
+    "parts-stories": lambda: parts("bench/train-stories"),
+    "sample-molecules": lambda: sample("bench/sample-molecules"),
+}
+
+
+def filled(text: str) -> str:
+    """The page with every marked table as the results have it."""
+    return re.sub(
+        r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)",
+        lambda found: f"{found[1]}{TABLES[found[2]]()}\n{found[3]}",
+        text,
+        flags=re.DOTALL,
+    )
+
+
+def main(check: bool) -> int:
+    stale = []
+    for page in PAGES:
+        path = ROOT / page
+        text = path.read_text(encoding="utf-8")
+        if filled(text) != text:
+            stale.append(page)
+            if not check:
+                path.write_text(filled(text), encoding="utf-8")
+    if check and stale:
+        print(f"out of date: {', '.join(stale)}; run python scripts/tables.py", file=sys.stderr)
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main("--check" in sys.argv[1:]))
