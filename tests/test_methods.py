@@ -36,9 +36,10 @@ from redraft.methods.stackelberg import (
     sequence_credit,
     shifted,
 )
+from redraft.noise.committed import Draft
 from redraft.noise.process import ForwardProcess
 from redraft.noise.schedule import alpha_bar, steps
-from redraft.noise.semantic import Draft, SemanticProcess
+from redraft.noise.semantic import SemanticProcess
 from redraft.noise.uniform import UniformProcess
 from redraft.objective import (
     Draw,

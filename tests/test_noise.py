@@ -21,12 +21,13 @@ from torch.utils._pytree import tree_leaves
 from redraft.errors import UserError
 from redraft.noise import coupled, draws
 from redraft.noise.absorbing import AbsorbingProcess
+from redraft.noise.committed import Draft
 from redraft.noise.coupled import CoupledProcess, couple, relax, token_log_prob
 from redraft.noise.draws import categorical, uniform
 from redraft.noise.markov import DenseProcess, MarkovProcess, SubstitutionProcess
 from redraft.noise.process import categorical_kl
 from redraft.noise.schedule import SCHEDULES, alpha_bar, sinusoid, steps
-from redraft.noise.semantic import BilinearScores, CosineScores, Draft, SemanticProcess
+from redraft.noise.semantic import BilinearScores, CosineScores, SemanticProcess
 from redraft.noise.uniform import UniformProcess
 from redraft.objective import Draw, token_losses
 from redraft.tokenizers.base import MASK, PAD

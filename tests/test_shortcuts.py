@@ -256,7 +256,7 @@ def test_large_and_small_vocabularies_take_the_same_steps(method, monkeypatch):
     losses = []
     for limit in (SMALL, 5):
         monkeypatch.setattr("redraft.noise.markov.SMALL", limit)
-        monkeypatch.setattr("redraft.noise.semantic.SMALL", limit)
+        monkeypatch.setattr("redraft.noise.committed.SMALL", limit)
         monkeypatch.setattr("redraft.noise.markov.wide", lambda V, dtype: torch.float64)
         run = assemble(wide_config(method), random_tokens(12, 6, n=64))
         losses.append(

@@ -59,6 +59,12 @@ class NoiseConfig:
     """Hidden width of the network that gives A_t."""
     tau: float = 0.3
     """Temperature of the fixed semantic kernel, softmax(cosine / tau)."""
+    bins: int = 5
+    """Noise levels between which confusion noise distinguishes."""
+    floor: float = 0.2
+    """Share of every row of confusion noise that stays uniform."""
+    forget: float = 0.9
+    """How much of what was seen before confusion noise keeps at each look."""
 
     def __post_init__(self):
         check(self.T >= 2, f"noise.T must be at least 2, got {self.T}")
@@ -66,6 +72,9 @@ class NoiseConfig:
             self.rank is None or self.rank >= 1, f"noise.rank must be at least 1, got {self.rank}"
         )
         check(self.tau > 0, f"noise.tau must be above 0, got {self.tau}")
+        check(self.bins >= 1, f"noise.bins must be at least 1, got {self.bins}")
+        check(0 < self.floor <= 1, f"noise.floor must be in (0, 1], got {self.floor}")
+        check(0 <= self.forget < 1, f"noise.forget must be in [0, 1), got {self.forget}")
 
 
 @dataclass(frozen=True)
@@ -225,7 +234,7 @@ class FlddConfig:
 @dataclass(frozen=True)
 class Config:
     method: str = "vsdd"
-    """mdlm, d3pm-uniform, d3pm-semantic, d3pm-reinforce, fldd or vsdd."""
+    """mdlm, d3pm-uniform, d3pm-semantic, d3pm-confusion, d3pm-reinforce, fldd or vsdd."""
     seed: int = 0
     """Seed of weights, batches and noise."""
     data: DataConfig = field(default_factory=DataConfig)

@@ -3,6 +3,7 @@
 method        what every method is              fixed         noise that is not learned
 leader        what learned kernels share        reinforce     noise and denoiser descend together
 stackelberg   VSDD: noise leads (Algorithm 1)   fldd          learned marginals, coupled
+confusion     noise is the denoiser's mistakes
 """
 
 from collections.abc import Callable
@@ -11,12 +12,14 @@ from typing import NamedTuple
 from redraft.config import Config
 from redraft.denoiser import Denoiser
 from redraft.errors import unknown
+from redraft.methods.confusion import Confusion
 from redraft.methods.fixed import Fixed, FixedSemantic
 from redraft.methods.fldd import FLDD
 from redraft.methods.method import Method
 from redraft.methods.reinforce import Reinforce
 from redraft.methods.stackelberg import Stackelberg
 from redraft.noise.absorbing import AbsorbingProcess
+from redraft.noise.confusion import ConfusionProcess
 from redraft.noise.coupled import CoupledProcess
 from redraft.noise.process import ForwardProcess
 from redraft.noise.schedule import alpha_bar, steps
@@ -36,6 +39,11 @@ def fixed_semantic(config: Config, V: int, max_length: int) -> ForwardProcess:
     alpha = steps(alpha_bar(config.noise.schedule, config.noise.T))
     scores = CosineScores(config.noise.T, config.noise.tau)
     return SemanticProcess(scores, V, config.denoiser.width, alpha)
+
+
+def confusion(config: Config, V: int, max_length: int) -> ForwardProcess:
+    alpha = steps(alpha_bar(config.noise.schedule, config.noise.T))
+    return ConfusionProcess(V, alpha, config.noise.bins, config.noise.floor)
 
 
 def learned_semantic(config: Config, V: int, max_length: int) -> ForwardProcess:
@@ -60,6 +68,7 @@ METHODS = {
     "mdlm": Entry(absorbing, Fixed),
     "d3pm-uniform": Entry(uniform, Fixed),
     "d3pm-semantic": Entry(fixed_semantic, FixedSemantic),
+    "d3pm-confusion": Entry(confusion, Confusion),
     "d3pm-reinforce": Entry(learned_semantic, Reinforce),
     "fldd": Entry(coupled, FLDD),
     "vsdd": Entry(learned_semantic, Stackelberg),

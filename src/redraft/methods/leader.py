@@ -6,8 +6,8 @@ import math
 from torch import Tensor
 
 from redraft.config import LeaderConfig
+from redraft.noise.committed import Draft
 from redraft.noise.process import ForwardProcess
-from redraft.noise.semantic import Draft
 from redraft.objective import Draw
 from redraft.tokenizers.base import EOS, PAD
 
