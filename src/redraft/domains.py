@@ -34,9 +34,12 @@ def fit(name: str, corpus: Corpus, size: int) -> Tokenizer:
 
 
 def load_molecules(config: DataConfig, seed: int) -> tuple[Corpus, Tokenizer]:
-    corpus = molecules.bundled()
-    if config.file:
-        corpus = Corpus.of(molecules.read(config.file), f"SMILES of {config.file}.")
+    if config.file in molecules.KNOWN:
+        corpus = molecules.named(config.file)
+    elif config.file:
+        corpus = molecules.own(config.file)
+    else:
+        corpus = molecules.bundled()
     return corpus, fit(config.tokenizer or "smiles", corpus, config.vocabulary)
 
 
@@ -70,6 +73,11 @@ DOMAINS: dict[str, Callable[[DataConfig, int], tuple[Corpus, Tokenizer]]] = {
     "playlists": load_playlists,
     "lines": load_lines,
 }
+
+
+CANONICAL: dict[str, Callable[[str], str | None]] = {"molecules": molecules.canonical_or_none}
+"""Where there is a grammar: the one form of all ways to write an item, None where it is not valid.
+"""
 
 
 @dataclass(frozen=True)
