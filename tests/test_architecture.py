@@ -35,6 +35,7 @@ STAGES = [
     "checkpoint",
     "trainer",
     "sampler",
+    "repair",
     "evaluation",
     "model",
     "terminal",

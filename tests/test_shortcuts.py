@@ -283,7 +283,7 @@ def test_sampling_in_bf16_is_nearly_sampling_in_float32():
     process = large_process(V=9, T=4)
     x = torch.randint(MASK + 1, 9, (64, 10), generator=seeded(1))
     p = [
-        Sampler(denoiser, process, precision=precision)._predict(x, torch.tensor([2]), False)
+        Sampler(denoiser, process, precision=precision).predict(x, torch.tensor([2]), False)
         for precision in ("float32", "bf16")
     ]
     assert p[1].dtype == torch.float32

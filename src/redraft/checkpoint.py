@@ -13,6 +13,7 @@ state/00000500/      what training continues from, as of step 500:
 metrics.jsonl, events/
 """
 
+import platform
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -174,6 +175,13 @@ def model_card(trained: Trained) -> str:
         f"{config.denoiser.width} with {config.denoiser.layers} layers; the whole configuration is "
         f"in config.json.\n"
     )
+
+
+def hardware() -> str:
+    """What computes here."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return f"{torch.get_num_threads()} CPU threads, {platform.machine()}"
 
 
 @cache

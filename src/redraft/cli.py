@@ -9,10 +9,13 @@ from redraft.errors import Stopped, UserError, unknown
 
 COMMANDS = {
     "quickstart": "a minute on a CPU: train, generate, re-draft, see the learned noise",
+    "data": "fetch and prepare a data set, or check a file of your own",
     "train": "train a model from a recipe, or on a file of your own",
     "sample": "generate new sequences with a trained model",
     "infill": "fill the [MASK]s of a sequence",
     "revise": "re-draft sequences: noise them a little, and come back",
+    "repair": "bring molecules that do not parse to the nearest ones that do",
+    "evaluate": "the numbers of a trained model, with intervals",
     "bench": "measure speed, as ratios within one run",
 }
 

@@ -19,7 +19,7 @@ import tyro
 from tyro.conf import Positional, arg
 
 from redraft.config import Config, DataConfig, check, read_recipe, recipe_names
-from redraft.errors import UserError
+from redraft.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from redraft.model import Model
@@ -62,7 +62,7 @@ class Train:
     recipe: Annotated[Positional[str | None], arg(metavar="RECIPE")] = None
     """A recipe by name (tiny/vsdd) or a TOML file; all flags below override it."""
     data: str | None = None
-    """A UTF-8 file with one sequence a line."""
+    """A UTF-8 file with one sequence a line; or zinc250k or moses."""
     tokenizer: str | None = None
     """How to cut the lines of --data: chars, words, bpe or smiles."""
     out: Path | None = None
@@ -133,7 +133,12 @@ class Train:
                 "--tokenizer goes with --data; in a recipe it is data.tokenizer",
             )
             return self.config
-        data = dataclasses.replace(self.config.data, file=self.data, tokenizer=self.tokenizer)
+        from redraft.data.molecules import KNOWN
+
+        domain = "molecules" if self.data in KNOWN else self.config.data.domain
+        data = dataclasses.replace(
+            self.config.data, domain=domain, file=self.data, tokenizer=self.tokenizer
+        )
         return dataclasses.replace(self.config, data=data)
 
 
@@ -143,6 +148,38 @@ def fresh_folder(root: Path, config: Config) -> Path:
         int(m[1]) for p in root.glob(f"{config.method}-*") if (m := re.search(r"-(\d+)$", p.name))
     }
     return root / f"{config.method}-{max(taken, default=0) + 1}"
+
+
+@dataclass
+class Data:
+    """Fetch and prepare a data set, or check a file of your own.
+
+    redraft data zinc250k
+
+    redraft data moses
+
+    redraft data molecules --file my.smi
+    """
+
+    name: Annotated[Positional[str], arg(metavar="NAME")]
+    """zinc250k or moses, to fetch and prepare; molecules, to check --file."""
+    file: str | None = None
+    """A file of SMILES of your own, one a line, to check; nothing is written."""
+
+    def run(self) -> None:
+        from redraft.data import molecules
+        from redraft.tokenizers import SmilesTokenizer
+
+        names = (*molecules.KNOWN, "molecules")
+        if self.name not in names:
+            raise unknown("data set", self.name, names)
+        own = self.name == "molecules"
+        check(own == (self.file is not None), "--file and the name molecules go together")
+        if own:
+            print(molecules.inspect(str(self.file), SmilesTokenizer.split, foreground=True))
+        else:
+            print(molecules.prepare_named(self.name, foreground=True))
+            print(f"use: redraft train RECIPE --data.file {self.name}")
 
 
 @dataclass
@@ -183,12 +220,45 @@ class Sample(Drawing):
     """How many."""
     length: int | None = None
     """Length in tokens, the end included; by default drawn as in the training data."""
+    valid: bool = False
+    """Molecules: only valid ones, no two the same; the rest is drawn again."""
+    out: Path | None = None
+    """Molecules: a file .smi, .csv or .sdf, instead of standard output."""
+    draw: Path | None = None
+    """Molecules: also draw them, as .svg; goes with --valid."""
 
     def run(self) -> None:
+        from redraft.report import molecules
+
+        for path, accepted in ((self.out, molecules.WRITERS), (self.draw, molecules.DRAWINGS)):
+            if path is not None:
+                molecules.check_ending(path, accepted)
+        check(self.n >= 1, f"n must be at least 1, got {self.n}")
+        check(
+            self.draw is None or self.valid,
+            "--draw goes with --valid: what is not valid has no form",
+        )
         model = self.load()
         with progress("sampling") as callback:
-            rows = model.sample(self.n, length=self.length, callback=callback, **self.options())
-        show(rows)
+            options = {"length": self.length, "callback": callback, **self.options()}
+            if self.valid:
+                rows, drawn = model.sample_valid(self.n, **options)
+            else:
+                rows, drawn = model.sample(self.n, **options), self.n
+        if self.valid:
+            print(f"{len(rows):,} valid, different molecules in {drawn:,} draws", file=sys.stderr)
+        self.write(rows)
+        check(len(rows) == self.n, f"only {len(rows)} of {self.n} were found in {drawn:,} draws")
+
+    def write(self, rows: list[Any]) -> None:
+        from redraft.report import molecules
+
+        if self.out is None:
+            show(rows)
+        else:
+            molecules.write(self.out, rows)
+        if self.draw is not None and rows:
+            molecules.draw(self.draw, rows)
 
 
 @dataclass
@@ -248,12 +318,122 @@ class Revise(Drawing):
 
 
 @dataclass
+class Evaluate(Drawing):
+    """The numbers of a trained model on molecules, with 95 % intervals, as a file under results/.
+
+    redraft evaluate runs/vsdd-1
+
+    redraft evaluate runs/vsdd-1 --samples drawn-elsewhere.smi
+    """
+
+    n: Annotated[int, arg(aliases=["-n"])] = 15_000
+    """Molecules to generate."""
+    samples: Path | None = None
+    """A file of molecules that were generated before, one a line, instead."""
+    data: str | None = None
+    """Where the training data lie, if not where they lay."""
+    variant: str | None = None
+    """A name for what is not the plain setting: other steps, temperature, top-p."""
+    out: Path = Path("results")
+    """Folder for the JSON file."""
+
+    def run(self) -> None:
+        from redraft.evaluation import molecules, results
+        from redraft.terminal import metrics_table
+
+        plain = (self.steps, self.temperature, self.top_p) == (None, 1.0, 1.0)
+        check(
+            plain or self.variant is not None,
+            "give what is not the plain setting a name with --variant, such as --variant steps-10",
+        )
+        model = self.load()
+        domain = model.config.data.domain
+        check(domain == "molecules", f"evaluate knows molecules, this model knows {domain}")
+        training = self.training(model)
+        drawn = self.drawn(model)
+        found = molecules.generation(drawn, training, seed=self.seed or 0)
+        metrics_table(found, f"{model.config.method}: {len(drawn):,} molecules")
+        result = results.result(model.trained, "generation", len(drawn), found)
+        print(f"written to {results.write(result, self.out, self.variant)}")
+
+    def drawn(self, model: "Model") -> list[str]:
+        if self.samples is not None:
+            check(self.samples.is_file(), f"there is no file {self.samples}")
+            return self.samples.read_text(encoding="utf-8").splitlines()
+        with progress("sampling") as callback:
+            options = {**self.options(), "seed": self.seed or 0}
+            return model.sample(self.n, callback=callback, **options)
+
+    def training(self, model: "Model") -> set[str]:
+        """What the model has learned from, as it was written then: in canonical form."""
+        from redraft.domains import prepare
+        from redraft.trainer import fingerprint
+
+        config = model.config.data
+        if self.data is not None:
+            config = dataclasses.replace(config, file=self.data)
+        data = prepare(config, model.config.seed)
+        same = fingerprint(data) == model.trained.summary["data_sha256"]
+        check(same, f"{data.origin} That is not what {self.model} was trained on; give --data")
+        return {data.tokenizer.decode(ids) for ids in data.train}
+
+
+@dataclass
+class Repair:
+    """Bring molecules that do not parse to the nearest ones that do.
+
+    redraft repair "CC(=O)Nc1ccc(O)cc"
+
+    redraft repair broken.smi > repaired.tsv
+
+    my-generator | redraft repair --format smiles > valid.smi
+    """
+
+    items: Annotated[Positional[tuple[str, ...]], arg(metavar="SMILES|FILE...")] = ()
+    """SMILES, or files with one a line; by default standard input."""
+    model: str = "molecules"
+    """A run folder, a shipped model or a hub id."""
+    format: Literal["tsv", "smiles", "json"] = "tsv"
+    """tsv: result, status, edits, sure, given, remark; smiles: valid results alone; json: one
+    object a line. Told at length where a person looks on."""
+    drafts: int = 8
+    """Revisions tried of each start at each strength, where one edit is not enough."""
+    seed: int | None = None
+    """Same seed, same output."""
+    device: str = "auto"
+    """cpu, cuda, or auto."""
+
+    def run(self) -> None:
+        from redraft.model import load
+        from redraft.terminal import RepairWriter
+
+        model = load(self.model, self.device)
+        texts = (text.strip() for item in self.items or ("-",) for text in self.lines(item))
+        with RepairWriter(self.format, model.tokenizer) as writer:
+            for repaired in model.repair(texts, seed=self.seed, drafts=self.drafts):
+                writer.write(repaired)
+
+    def lines(self, item: str) -> Iterator[str]:
+        """One after the other, however many there are."""
+        if item == "-":
+            check(not sys.stdin.isatty(), "give SMILES or a file, or pipe some in, one a line")
+            yield from sys.stdin
+        elif Path(item).is_file():
+            with open(item, encoding="utf-8", errors="replace") as file:
+                yield from file
+        else:
+            looks_like_file = Path(item).suffix in (".smi", ".smiles", ".txt", ".csv", ".tsv")
+            check(not looks_like_file, f"there is no file {item}")
+            yield item
+
+
+@dataclass
 class Bench:
     """Measure speed and memory, as ratios within one run.
 
     redraft bench train --quick
 
-    redraft bench train --recipe bench/molecules --data zinc250k.smiles
+    redraft bench train --recipe bench/molecules
 
     redraft bench kernel --recipe bench/stories --vocabulary 2048 --length 256
     """
@@ -351,10 +531,13 @@ def progress(what: str) -> "Iterator[Callback]":
 
 COMMANDS: dict[str, Callable[..., Any]] = {
     "quickstart": Quickstart,
+    "data": Data,
     "train": Train,
     "sample": Sample,
     "infill": Infill,
     "revise": Revise,
+    "repair": Repair,
+    "evaluate": Evaluate,
     "bench": Bench,
 }
 

@@ -24,7 +24,7 @@ class DataConfig:
     domain: str = "molecules"
     """What the sequences are: molecules, stories, playlists, or lines of your own."""
     file: str | None = None
-    """A file of sequences; without one, the data that come with the package."""
+    """A file of sequences, or zinc250k or moses; by default what comes with the package."""
     tokenizer: str | None = None
     """smiles, chars, words, bpe or semantic-id; by default the domain's own."""
     vocabulary: int = 2048

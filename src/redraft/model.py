@@ -1,14 +1,15 @@
-"""What a user holds: a trained model that samples, infills and revises.
+"""What a user holds: a trained model that samples, infills, revises and repairs.
 
 model = redraft.load("runs/mine")
 model.sample(16)
 model.infill("Lily had a [MASK] ball.")
 model.revise(["CC(=O)Nc1ccc(O)cc1"], strength=0.3)
+list(model.repair(["CC(=O)Nc1ccc(O)cc"]))
 """
 
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +23,9 @@ from redraft.batches import collate
 from redraft.checkpoint import Trained
 from redraft.config import Config, check
 from redraft.distributed import agreed, in_order, world
+from redraft.domains import CANONICAL
 from redraft.errors import UserError
+from redraft.repair import Repaired, Repairer
 from redraft.sampler import Callback, Sampler, canvas
 from redraft.tokenizers.base import MASK, PAD
 from redraft.trainer import Watcher
@@ -92,6 +95,25 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
         rows = self._draw(draw, parts, seed)
         return [rows[i] for i in order.argsort().tolist()]
 
+    def sample_valid(
+        self, n: int, *, seed: int | None = None, most: int = 100, **options: Any
+    ) -> tuple[list[str], int]:
+        """n valid molecules, no two the same, and how many were drawn for them.
+
+        Gives up after `most` times n draws, with what it has.
+        """
+        canonical = self._canonical("sample_valid")
+        seed, found, drawn = fixed(seed), {}, 0
+        while len(found) < n and drawn < most * n:
+            share = max(len(found) / drawn, 0.01) if drawn else 1.0
+            wanted = min(int((n - len(found)) / share * 1.1) + 1, most * n - drawn)
+            for smiles in self.sample(wanted, seed=seed + drawn, **options):
+                drawn += 1
+                form = canonical(smiles)
+                if form is not None and len(found) < n:
+                    found.setdefault(form, smiles)
+        return list(found.values()), drawn
+
     def infill(
         self,
         text: str,
@@ -137,6 +159,32 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
             return sampler.revise(x, strength, noising, generator, callback)
 
         return self._draw(draw, parts, fixed(seed))
+
+    def repair(
+        self, items: Iterable[str], *, seed: int | None = None, drafts: int = 8, **options: Any
+    ) -> Iterator[Repaired]:
+        """Each molecule that does not parse, brought to the nearest one that does.
+
+        One after the other, as they are asked for. What is valid comes back as it is; what could
+        not be repaired says so.
+
+        >>> [r.result for r in model.repair(["c1ccccc", "CCO"])]                # doctest: +SKIP
+        ['c1ccccc1', 'CCO']
+        """
+        check(not isinstance(items, str), "repair takes a list of items, got a single string")
+        repairer = Repairer(
+            self.sampler(**options),
+            self.tokenizer,
+            self._canonical("repair"),
+            longest=len(self.trained.lengths) - 1,
+            drafts=drafts,
+            batch=self.batch,
+        )
+        seed = fixed(seed)
+        return (
+            repairer.repair(item, self._generator(seed, number))
+            for number, item in enumerate(items)
+        )
 
     def save(self, folder: str | Path) -> None:
         """The model alone, in a folder that `redraft.load` reads."""
@@ -192,6 +240,13 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
         x0 = weights.multinomial(blank.numel(), replacement=True, generator=generator)
         x0 = torch.where(blank == PAD, PAD, x0.view(blank.shape))
         return process.corrupt(x0, torch.full_like(x0[:, 0], process.T), generator)
+
+    def _canonical(self, what: str) -> Callable[[str], str | None]:
+        """The domain's grammar, which not all have."""
+        domain = self.config.data.domain
+        if domain not in CANONICAL:
+            raise UserError(f"{what} is for {', '.join(CANONICAL)}, this model knows {domain}")
+        return CANONICAL[domain]
 
     def _fit(self, ids: list[int], item: Any) -> list[int]:
         longest = len(self.trained.lengths) - 1

@@ -162,24 +162,24 @@ class Sampler:
         A denoiser that is not told t is asked again only for rows that have changed.
         """
         if self.denoiser.time:
-            return partial(self._predict, padded=padded)
+            return partial(self.predict, padded=padded)
         known: tuple[Tensor, Tensor] | None = None
 
         def remembered(x: Tensor, t: Tensor) -> Tensor:
             nonlocal known
             if known is None:
-                p = self._predict(x, t, padded)
+                p = self.predict(x, t, padded)
             else:
                 before, p = known
                 changed = (x != before).any(-1)
                 if bool(changed.any()):
-                    p = p.index_put((changed,), self._predict(x[changed], t, padded))
+                    p = p.index_put((changed,), self.predict(x[changed], t, padded))
             known = x, p
             return p
 
         return remembered
 
-    def _predict(self, x: Tensor, t: Tensor, padded: bool) -> Tensor:
+    def predict(self, x: Tensor, t: Tensor, padded: bool) -> Tensor:
         """p(x_0 | x_t), (B, L, V), shaped by temperature and top-p."""
         log_p = predict(self.network, x, t, padded)
         if self.temperature == 0:

@@ -4,20 +4,25 @@ On a terminal this is live and in colour. Anywhere else (a pipe, a file, a batch
 lines without control codes, in which curly brackets stand for colour.
 """
 
+import json
 import math
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from redraft.tokenizers.base import EOS, PAD, Tokenizer
+from redraft.tokenizers.base import EOS, PAD, Tokenizer, shorten
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
+
+    from redraft.evaluation.statistics import Estimate
+    from redraft.repair import Repaired
 
 Frames = Sequence[tuple[int, Sequence[int]]]
 """A sequence while it is being re-drafted: pairs of a time t and ids."""
@@ -455,6 +460,76 @@ def show_noise(
         console.print(Text("  ").join(row), soft_wrap=True)
 
 
+class RepairWriter:
+    """Repairs on standard output, one a line as they come; what became of all on standard error."""
+
+    COLUMNS = ("result", "status", "edits", "sure", "given", "remark")
+
+    def __init__(self, form: str, tokenizer: Tokenizer):
+        self.form, self.tokenizer = form, tokenizer
+        self.counts: Counter[str] = Counter()
+
+    def __enter__(self) -> Self:
+        from rich.console import Console
+
+        self.console, self.aside = _console(), Console(stderr=True, highlight=False)
+        return self
+
+    def write(self, repaired: "Repaired") -> None:
+        if not self.counts and self.form == "tsv" and not self.console.is_terminal:
+            print("\t".join(self.COLUMNS))
+        self.counts[repaired.status] += 1
+        row = dict(zip(self.COLUMNS, (getattr(repaired, c) for c in self.COLUMNS), strict=True))
+        if self.form == "json":
+            print(json.dumps(row), flush=True)
+        elif self.form == "smiles":
+            self._tell_of_failure(repaired)
+            if repaired.result is not None:
+                print(repaired.result, flush=True)
+        elif self.console.is_terminal:
+            self.console.print(self._told(repaired), soft_wrap=True)
+        else:
+            row |= {"result": repaired.result or "", "sure": f"{repaired.sure:.3f}"}
+            print("\t".join(str(cell).replace("\t", " ") for cell in row.values()), flush=True)
+
+    def _tell_of_failure(self, repaired: "Repaired") -> None:
+        if repaired.result is None:
+            given = shorten(repaired.given)
+            self.aside.print(f"not repaired: {given}, {repaired.remark}", markup=False)
+
+    def _told(self, repaired: "Repaired") -> "Text":
+        from rich.text import Text
+
+        if repaired.result is None:
+            return Text(f"not repaired: {shorten(repaired.given)}, {repaired.remark}", "red")
+        if not repaired.edits:
+            return Text(f"{repaired.result}   valid as it is", "dim")
+        before, after = (self.tokenizer.ids(x) for x in (repaired.given, repaired.result))
+        edits = f"{repaired.edits} edit{'s' * (repaired.edits > 1)}"
+        changes = diff(before, after, self.tokenizer.tokens, plain=not _blocks(self.console))
+        return Text.assemble(
+            Text(repaired.result, "bold green"), f"   {edits}, {repaired.sure:.0%} sure   ", changes
+        )
+
+    def __exit__(self, *_: object) -> None:
+        total = sum(self.counts.values())
+        if total > 1:
+            told = ", ".join(f"{n:,} {status}" for status, n in self.counts.most_common())
+            self.aside.print(f"{total:,} lines: {told}", markup=False, style="dim")
+
+
+def metrics_table(metrics: "Mapping[str, Estimate]", title: str) -> None:
+    """Numbers with their intervals, one a line."""
+    console = _console()
+    console.print(title, style="bold", highlight=False)
+    rows = [
+        {"metric": name, "value": value, "interval": f"({low:.3f} to {high:.3f})"}
+        for name, (value, low, high) in metrics.items()
+    ]
+    columns = {"metric": ("metric", "{}"), "value": ("value", "{:.3f}"), "interval": ("95 %", "{}")}
+    _grid(console, rows, columns)
+
+
 def bench_table(rows: Sequence[dict[str, Any]], console: "Console | None" = None) -> None:
     """Measurements as a table; columns that no row fills are left out, parts of steps go below."""
     console = console or _console()
@@ -479,6 +554,10 @@ def bench_table(rows: Sequence[dict[str, Any]], console: "Console | None" = None
         _grid(console, split, {n: (n, "{}" if n == "method" else "{:.2f}") for n in names})
 
 
+LEFT = ("method", "what", "unit", "metric")
+"""Columns of words."""
+
+
 def _grid(
     console: "Console", rows: Sequence[dict[str, Any]], columns: dict[str, tuple[str, str]]
 ) -> None:
@@ -486,7 +565,7 @@ def _grid(
 
     table = Table(box=None, pad_edge=False)
     for key, (title, _) in columns.items():
-        table.add_column(title, justify="left" if key in ("method", "what", "unit") else "right")
+        table.add_column(title, justify="left" if key in LEFT else "right")
     for row in rows:
         values = ((row.get(key), form) for key, (_, form) in columns.items())
         table.add_row(*("" if value is None else form.format(value) for value, form in values))

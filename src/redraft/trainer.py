@@ -134,7 +134,12 @@ def describe(config: Config, data: Dataset, denoiser: Denoiser, process: Forward
     """What will be saved, before anything was learned."""
     lengths = np.bincount([len(s) for s in data.train], minlength=data.max_length + 1)
     tokens = np.bincount(np.concatenate(data.train), minlength=len(data.tokenizer))
-    summary = {"data": data.origin, "items": data.report, "data_sha256": fingerprint(data)}
+    summary = {
+        "data": data.origin,
+        "items": data.report,
+        "data_sha256": fingerprint(data),
+        "hardware": checkpoint.hardware(),
+    }
     return Trained(config, data.tokenizer, denoiser, process, lengths, tokens, summary)
 
 

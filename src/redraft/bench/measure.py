@@ -3,7 +3,6 @@
 import gc
 import json
 import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -74,15 +73,13 @@ def process_age() -> float | None:
         return None
 
 
-def hardware() -> str:
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
-    return f"{torch.get_num_threads()} CPU threads, {platform.machine()}"
-
-
 def write(what: str, rows: list[Row], folder: Path) -> Path:
     """One file a bench, each row with what it was measured on."""
-    common = {"hardware": hardware(), "torch": torch.__version__, "commit": checkpoint.commit()}
+    common = {
+        "hardware": checkpoint.hardware(),
+        "torch": torch.__version__,
+        "commit": checkpoint.commit(),
+    }
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{what}.json"
     kept = [

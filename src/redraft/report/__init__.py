@@ -1,4 +1,5 @@
 """Stage 10: what a run looks like.
 
-figures.py   noise, learning, re-drafting, molecules
+figures.py     noise, learning, re-drafting, molecules
+molecules.py   files and drawn grids of molecules
 """

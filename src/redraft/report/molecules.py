@@ -1,0 +1,83 @@
+"""Molecules as people pass them on: SMILES, CSV, SDF, or a drawn grid."""
+
+import csv
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+from redraft.data.molecules import require_rdkit
+from redraft.errors import UserError
+
+CELL = (250, 220)
+"""Width and height of each structure of a grid."""
+DRAWINGS = (".svg",)
+
+
+def check_ending(path: Path, accepted: Collection[str]) -> None:
+    if path.suffix not in accepted:
+        raise UserError(f"molecules are written to {', '.join(accepted)}, got {path.name}")
+
+
+def write(path: Path, smiles: Sequence[str]) -> None:
+    """A file in the format that its ending names."""
+    check_ending(path, WRITERS)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    WRITERS[path.suffix](path, smiles)
+
+
+def write_smiles(path: Path, smiles: Sequence[str]) -> None:
+    path.write_text("".join(f"{s}\n" for s in smiles), encoding="utf-8")
+
+
+def write_csv(path: Path, smiles: Sequence[str]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["smiles"])
+        rows.writerows([s] for s in smiles)
+
+
+def write_sdf(path: Path, smiles: Sequence[str]) -> None:
+    """With coordinates in the plane, and the SMILES as name."""
+    require_rdkit(f"to write {path.name}")
+    from rdkit import Chem
+    from rdkit.Chem import AllChem
+
+    with Chem.SDWriter(str(path)) as file:
+        for text, molecule in zip(smiles, parsed(smiles), strict=True):
+            AllChem.Compute2DCoords(molecule)  # pyright: ignore[reportAttributeAccessIssue]
+            molecule.SetProp("_Name", text)
+            file.write(molecule)
+
+
+def draw(path: Path, smiles: Sequence[str], columns: int = 4) -> None:
+    """A grid of structures as SVG, each above its SMILES."""
+    check_ending(path, DRAWINGS)
+    require_rdkit(f"to draw {path.name}")
+    from rdkit.Chem.Draw import rdMolDraw2D
+
+    columns, (width, height) = min(columns, len(smiles)), CELL
+    rows = -(-len(smiles) // columns)
+    drawer = rdMolDraw2D.MolDraw2DSVG(columns * width, rows * height, width, height)
+    legends = [s if len(s) <= 34 else f"{s[:31]}..." for s in smiles]
+    drawer.DrawMolecules(parsed(smiles), legends=legends)
+    drawer.FinishDrawing()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(drawer.GetDrawingText(), encoding="utf-8")
+
+
+def parsed(smiles: Sequence[str]) -> list:
+    from rdkit import Chem, rdBase
+
+    with rdBase.BlockLogs():
+        molecules = [Chem.MolFromSmiles(s) for s in smiles]
+    for text, molecule in zip(smiles, molecules, strict=True):
+        if molecule is None:
+            raise UserError(f"{text[:60]!r} is not a molecule that RDKit can parse")
+    return molecules
+
+
+WRITERS: dict[str, Callable[[Path, Sequence[str]], None]] = {
+    ".smi": write_smiles,
+    ".smiles": write_smiles,
+    ".csv": write_csv,
+    ".sdf": write_sdf,
+}

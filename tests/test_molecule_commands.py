@@ -1,0 +1,172 @@
+"""`redraft sample --valid` and `redraft evaluate`: files that chemists and tables can use."""
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from rdkit import Chem
+from tiny import tiny
+
+import redraft
+from redraft.cli import main
+from redraft.data.molecules import canonical_or_none
+from redraft.evaluation import results
+from redraft.report import molecules
+
+LINES = Path(__file__).parent / "data" / "format-1"
+SMILES = ["CCO", "c1ccccc1", "C[C@H](N)C(=O)O", "C" * 40]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "molecules"
+    redraft.train(tiny("vsdd", steps=60), folder)
+    return folder
+
+
+@pytest.fixture
+def run(capsys):
+    def call(*flags: object) -> tuple[int, str, str]:
+        code = main([str(flag) for flag in flags])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+# Files
+
+
+@pytest.mark.parametrize("ending", [".smi", ".smiles", ".csv", ".sdf"])
+def test_what_is_written_is_read_again(ending, tmp_path: Path):
+    path = tmp_path / "new" / f"molecules{ending}"
+    molecules.write(path, SMILES)
+    if ending == ".sdf":
+        found = [Chem.MolToSmiles(m) for m in Chem.SDMolSupplier(str(path))]
+    else:
+        found = [line for line in path.read_text().splitlines() if line != "smiles"]
+    assert list(map(canonical_or_none, found)) == list(map(canonical_or_none, SMILES))
+
+
+def test_a_grid_is_one_picture_with_every_molecule(tmp_path: Path):
+    molecules.draw(tmp_path / "grid.svg", SMILES, columns=3)
+    svg = ElementTree.parse(tmp_path / "grid.svg").getroot()
+    width, height = molecules.CELL
+    assert svg.get("width") == f"{3 * width}px" and svg.get("height") == f"{2 * height}px"
+
+
+def test_endings_and_broken_molecules_are_told(tmp_path: Path):
+    with pytest.raises(redraft.UserError, match=r"\.pdf"):
+        molecules.write(tmp_path / "x.pdf", SMILES)
+    with pytest.raises(redraft.UserError, match=r"\.png"):
+        molecules.draw(tmp_path / "x.png", SMILES)
+    with pytest.raises(redraft.UserError, match="C1CC"):
+        molecules.draw(tmp_path / "x.svg", ["C1CC"])
+    assert not list(tmp_path.iterdir())
+
+
+# redraft sample --valid
+
+
+def test_valid_samples_are_valid_different_and_counted(folder, run):
+    code, out, err = run("sample", folder, "-n", 5, "--valid", "--seed", 1, "--temperature", 0.5)
+    rows = out.splitlines()
+    assert code == 0 and len(rows) == 5
+    forms = {canonical_or_none(row) for row in rows}
+    assert len(forms) == 5 and None not in forms
+    assert "5 valid, different molecules in" in err
+
+
+def test_the_same_seed_gives_the_same_valid_molecules(folder):
+    model = redraft.load(folder, "cpu")
+    first, again = (model.sample_valid(4, seed=3, temperature=0.5) for _ in range(2))
+    assert first == again and first[1] >= 4
+
+
+def test_it_gives_up_and_keeps_what_it_has(folder, run, monkeypatch):
+    model = redraft.load(folder, "cpu")
+    monkeypatch.setattr(type(model), "sample", lambda self, n, **_: ["CCO", "C1CC"] * n)
+    found, drawn = model.sample_valid(2, seed=0, most=5)
+    assert found == ["CCO"] and drawn >= 10
+    code, out, err = run("sample", folder, "-n", 2, "--valid")
+    assert (code, out) == (2, "CCO\n")
+    assert "only 1 of 2" in err
+
+
+def test_valid_samples_go_to_files(folder, run, tmp_path: Path):
+    flags = ("--temperature", 0.5, "--out", tmp_path / "a.csv", "--draw", tmp_path / "a.svg")
+    code, out, _ = run("sample", folder, "-n", 3, "--valid", "--seed", 1, *flags)
+    assert (code, out) == (0, "")
+    assert len((tmp_path / "a.csv").read_text().splitlines()) == 4
+    assert (tmp_path / "a.svg").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--valid", "--out", "x.pdf"], "x.pdf"),
+        (["--valid", "--draw", "x.png"], "x.png"),
+        (["--draw", "x.svg"], "--valid"),
+        (["-n", "0"], "got 0"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_drawn(folder, run, flags, said):
+    code, out, err = run("sample", folder, *flags)
+    assert (code, out) == (2, "")
+    assert said in err and len(err.strip().splitlines()) == 1
+
+
+def test_lines_have_no_grammar(run):
+    code, _, err = run("sample", LINES, "--valid")
+    assert code == 2 and "knows lines" in err
+
+
+# redraft evaluate
+
+
+def test_evaluation_leaves_a_result(folder, run, tmp_path: Path):
+    code, out, _ = run("evaluate", folder, "-n", 40, "--out", tmp_path, "--temperature", 1.0)
+    assert code == 0 and "validity" in out
+    found = json.loads((tmp_path / "molecules" / "generation-vsdd.json").read_text())
+    assert found["n"] == 40 and found["experiment"] == "generation"
+    assert {"recipe", "commit", "seed", "hardware", "data", "train_seconds", "steps"} <= set(found)
+    assert set(found["metrics"]["validity"]) == {"value", "low", "high"}
+
+
+def test_molecules_drawn_elsewhere_are_evaluated_here(folder, run, tmp_path: Path):
+    file = tmp_path / "drawn.smi"
+    file.write_text("CCO\nOCC\nC1CC\n\n", encoding="utf-8")
+    code, _, _ = run("evaluate", folder, "--samples", file, "--out", tmp_path, "--variant", "mine")
+    assert code == 0
+    metrics = json.loads((tmp_path / "molecules" / "generation-vsdd-mine.json").read_text())[
+        "metrics"
+    ]
+    assert metrics["validity"]["value"] == 0.5
+    assert metrics["uniqueness"]["value"] == 0.5
+
+
+def test_the_training_data_must_be_those_of_the_run(folder, run, tmp_path: Path):
+    file = tmp_path / "other.smi"
+    file.write_text("\n".join("CNO" * n for n in range(1, 5)) + "\n", encoding="utf-8")
+    code, _, err = run("evaluate", folder, "-n", 2, "--data", file, "--out", tmp_path)
+    assert code == 2 and "trained on" in err
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [(["--steps", "3"], "--variant"), (["--samples", "nowhere.smi"], "nowhere.smi")],
+)
+def test_mistakes_in_evaluation_are_told(folder, run, flags, said):
+    code, _, err = run("evaluate", folder, *flags)
+    assert code == 2 and said in err
+
+
+def test_other_domains_are_told_so(run):
+    code, _, err = run("evaluate", LINES)
+    assert code == 2 and "knows lines" in err
+
+
+def test_a_run_knows_the_recipe_it_followed():
+    config = redraft.read_recipe("tiny/vsdd")
+    assert results.recipe_of(config) == "tiny/vsdd"
+    assert results.recipe_of(tiny("vsdd")) == "its own config.json"

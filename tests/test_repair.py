@@ -1,0 +1,233 @@
+"""Repair: valid results only, near what was given, and honest about the rest."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import tiny
+from torch import Tensor
+
+import redraft
+from redraft.cli import main
+from redraft.data.molecules import canonical_or_none
+from redraft.noise.absorbing import AbsorbingProcess
+from redraft.noise.schedule import alpha_bar, steps
+from redraft.noise.uniform import UniformProcess
+from redraft.repair import Repairer, distance
+from redraft.sampler import Sampler
+from redraft.tokenizers.base import MASK, PAD
+from redraft.tokenizers.text import CharacterTokenizer
+
+TOKENIZER = CharacterTokenizer(sorted("()ab"))
+V, T = len(TOKENIZER), 6
+
+
+def balanced(text: str) -> str | None:
+    """A grammar: brackets close, and something stands between them; b is written for a."""
+    depth = 0
+    for character, following in zip(text, text[1:] + " ", strict=False):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth < 0 or character + following == "()" or character not in "()ab":
+            return None
+    return text.replace("b", "a") if depth == 0 and text else None
+
+
+@dataclass
+class Loves:
+    """A denoiser that believes in one sequence, or in nothing particular."""
+
+    wanted: str = ""
+    weight: float = 3.0
+    time: bool = True
+
+    def __call__(self, x: Tensor, t: Tensor, padded: bool = True) -> Tensor:
+        logits = torch.zeros(*x.shape, V)
+        for l, i in enumerate(TOKENIZER.encode(self.wanted)[: x.shape[1]] if self.wanted else []):
+            logits[:, l, i] += self.weight
+        logits[..., [PAD, MASK]] = -torch.inf
+        return logits
+
+
+def make(wanted: str = "", masks: bool = False, longest: int = 12, **options) -> Repairer:
+    bar = alpha_bar("linear", T)
+    process = AbsorbingProcess(V, bar) if masks else UniformProcess(V, steps(bar))
+    sampler = Sampler(Loves(wanted), process)  # pyright: ignore[reportArgumentType]
+    return Repairer(sampler, TOKENIZER, balanced, longest, **options)
+
+
+texts = st.text("()ab", min_size=1, max_size=9)
+
+
+@settings(max_examples=60)
+@given(text=texts, masks=st.booleans())
+def test_results_are_valid_near_and_honest(text, masks):
+    found = make(masks=masks).repair(text, torch.Generator().manual_seed(0))
+    assert found.given == text
+    assert 0 <= found.sure <= 1 + 1e-9
+    if balanced(text) is not None:
+        assert found.status == "valid" and found.result == text and found.edits == 0
+    elif found.result is None:
+        assert found.status == "not repaired" and found.remark
+    else:
+        assert found.status == "repaired"
+        assert balanced(found.result) is not None
+        assert found.edits == distance(text, found.result) >= 1
+
+
+@settings(max_examples=60)
+@given(text=texts)
+def test_what_is_one_edit_away_is_found(text):
+    """Against all sequences one edit away, by brute force."""
+    near = {text[:l] + v + text[l + 1 :] for l in range(len(text)) for v in ("", *"()ab")}
+    near |= {text[:l] + v + text[l:] for l in range(len(text) + 1) for v in "()ab"}
+    possible = {other for other in near if balanced(other) is not None}
+    if balanced(text) is None and possible:
+        found = make().repair(text)
+        assert found.edits == 1 and found.result in possible
+
+
+@pytest.mark.parametrize("masks", [False, True])
+@pytest.mark.parametrize("wanted", ["(ab)", "(ba)", "(aa)", "(bb)"])
+def test_of_equally_near_ones_the_likeliest_is_taken(wanted, masks):
+    broken = "(" + wanted[1:3]  # its closing bracket is missing
+    found = make(wanted, masks).repair(broken)
+    assert found.result == wanted
+    assert found.edits == 1
+    assert found.sure > 0.5
+
+
+def test_candidates_that_are_one_molecule_are_counted_together():
+    """b is written for a: (ab) and (aa) are the same thing."""
+    plain = make().repair("(ab")
+    assert plain.result is not None
+    same = [c for c in ("(ab)", "a(b)", "ab") if balanced(c) == balanced(plain.result)]
+    assert same and plain.sure > 1 / 40
+
+
+def test_where_one_edit_is_not_enough_revisions_are_tried():
+    broken, wanted = "((((", "(aa)"
+    found = make(wanted, drafts=64).repair(broken, torch.Generator().manual_seed(0))
+    assert found.result is not None and found.edits >= 2
+    assert balanced(found.result) is not None
+
+
+def test_what_cannot_be_repaired_says_why():
+    hopeless = Repairer(make().sampler, TOKENIZER, lambda _: None, longest=12)
+    found = hopeless.repair("(a")
+    assert (found.result, found.status) == (None, "not repaired")
+    assert "no valid" in found.remark
+    for text, said in (("", "empty"), ("  ", "empty"), ("(x", "'x'"), ("(" * 12, "12 tokens")):
+        found = make().repair(text)
+        assert found.result is None and said in found.remark, text
+
+
+def test_the_longest_sequence_is_repaired_without_growing():
+    found = make(longest=5).repair("(ab(")
+    assert found.result is not None and len(found.result) <= 4
+
+
+def test_the_same_seed_gives_the_same_repair():
+    results = [make().repair("((((", torch.Generator().manual_seed(3)) for _ in range(2)]
+    assert results[0] == results[1]
+
+
+@given(a=st.text("abc", max_size=7), b=st.text("abc", max_size=7), c=st.text("abc", max_size=7))
+def test_distance_is_a_distance(a, b, c):
+    assert distance(a, b) == distance(b, a)
+    assert (distance(a, b) == 0) == (a == b)
+    assert distance(a, c) <= distance(a, b) + distance(b, c)
+    assert abs(len(a) - len(b)) <= distance(a, b) <= max(len(a), len(b))
+
+
+# The command, with a model that has learned next to nothing
+
+LINES = Path(__file__).parent / "data" / "format-1"
+
+
+@pytest.fixture(scope="module")
+def molecules(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "molecules"
+    redraft.train(tiny("vsdd", steps=10), folder)
+    return folder
+
+
+@pytest.fixture
+def run(molecules: Path, capsys):
+    def call(*flags: str) -> tuple[int, str, str]:
+        code = main(["repair", "--model", str(molecules), "--seed", "0", *flags])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def test_files_and_smiles_come_out_as_a_table(run, tmp_path: Path):
+    file = tmp_path / "broken.smi"
+    file.write_text("CCO\nCC(C\n\nC{C\n", encoding="utf-8")
+    code, out, err = run(str(file), "C1CC")
+    assert code == 0
+    header, *rows = [line.split("\t") for line in out.splitlines()]
+    assert header == ["result", "status", "edits", "sure", "given", "remark"]
+    assert [row[4] for row in rows] == ["CCO", "CC(C", "", "C{C", "C1CC"]
+    assert rows[0][:3] == ["CCO", "valid", "0"]
+    for result, status, edits, sure, _, remark in rows:
+        assert (canonical_or_none(result) is not None) == (status != "not repaired")
+        assert (result == "") == bool(remark)
+        assert 0 <= float(sure) <= 1 and int(edits) >= 0
+    assert "5 lines" in err
+
+
+def test_smiles_alone_are_valid_and_the_rest_is_told(run, tmp_path: Path):
+    file = tmp_path / "broken.smi"
+    file.write_text("CCO\nC{C\nCC(C\n", encoding="utf-8")
+    code, out, err = run(str(file), "--format", "smiles")
+    assert code == 0
+    assert all(canonical_or_none(line) is not None for line in out.splitlines())
+    assert out.startswith("CCO\n")
+    assert "not repaired: 'C{C'" in err
+
+
+def test_json_is_one_object_a_line(run):
+    code, out, _ = run("CC(C", "--format", "json")
+    assert code == 0
+    row = json.loads(out)
+    assert row["given"] == "CC(C" and row["status"] in ("repaired", "not repaired")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["missing.smi"], "missing.smi"),
+        (["CC", "--model", "nowhere"], "nowhere"),
+        (["CC", "--drafts", "0"], "got 0"),
+        (["CC", "--format", "xml"], "xml"),
+    ],
+)
+def test_a_mistake_is_told_in_one_sentence(run, flags, said):
+    code, out, err = run(*flags)
+    assert (code, out) == (2, "")
+    assert said in err and len(err.strip().splitlines()) == 1
+
+
+def test_lines_are_read_as_they_are_repaired(molecules):
+    """A stream is never held as a whole: the second line is asked for after the first is done."""
+    asked: list[int] = []
+
+    def lines():
+        for number in range(3):
+            asked.append(number)
+            yield "CCO"
+
+    repairs = redraft.load(molecules, "cpu").repair(lines(), seed=0)
+    assert next(repairs).status == "valid" and asked == [0]
+    assert next(repairs).status == "valid" and asked == [0, 1]
+
+
+def test_only_what_has_a_grammar_is_repaired(molecules):
+    with pytest.raises(redraft.UserError, match="this model knows lines"):
+        redraft.load(LINES, "cpu").repair(["CC("])
+    with pytest.raises(redraft.UserError, match="single string"):
+        redraft.load(molecules, "cpu").repair("CC(")
