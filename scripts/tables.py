@@ -34,7 +34,7 @@ def train(name: str) -> str:
             f"{row['ratio_to_mdlm']:.2f}",
             f"{row['sequences_per_second']:,.0f}",
             f"{100 * row['mfu']:.0f} %",
-            f"{row['peak_gb']:.0f}",
+            f"{row['peak_gb']:.0f}" if "peak_gb" in row else "",
         )
         for row in rows_of(name)
     )
@@ -58,7 +58,33 @@ def sample(name: str) -> str:
     return table(titles, cells)
 
 
+def tiny_bounds() -> str:
+    """What the tiny recipes reach, one row a method."""
+    titles = ("method", "bound at the start", "bound at the end", "valid, %")
+    found = [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in (ROOT / "results/molecules").glob("bound-*-tiny.json")
+    ]
+    cells = (
+        (
+            result["method"],
+            f"{result['metrics']['bound_nats_per_token_start']['value']:.2f}",
+            with_interval(result["metrics"]["bound_nats_per_token"], ".3f"),
+            with_interval(result["metrics"]["validity"], ".1f", 100),
+        )
+        for result in sorted(found, key=lambda result: result["method"])
+    )
+    return table(titles, cells)
+
+
+def with_interval(metric: dict[str, float], form: str, scale: float = 1) -> str:
+    value, low, high = (format(scale * metric[key], form) for key in ("value", "low", "high"))
+    return f"{value} ({low} to {high})"
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "tiny-bounds": tiny_bounds,
+    "train-tiny": lambda: train("bench/train-tiny"),
     "train-molecules": lambda: train("bench/train-molecules"),
     "parts-molecules": lambda: parts("bench/train-molecules"),
     "train-stories": lambda: train("bench/train-stories"),
