@@ -43,8 +43,8 @@ def train(config: Config, data: Dataset, methods: list[str], windows: int, warm:
         row, run = measure(replace(config, method=name), data, windows, warm, beside)
         rows.append(row)
         row.setdefault("ratio_to_mdlm", row["value"] / rows[0]["value"])
-        if name == "mdlm" and run.method.generator.device.type == "cpu":
-            beside = run
+        if beside is None and run.method.generator.device.type == "cpu":
+            beside = run  # the first one
     for later in rows[1:]:
         del later["start_to_first_step_seconds"]  # nothing was loaded or compiled before the first
     return rows
