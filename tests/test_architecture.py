@@ -38,6 +38,7 @@ STAGES = [
     "repair",
     "evaluation",
     "model",
+    "comparison",
     "terminal",
     "report",
     "web",

@@ -24,6 +24,7 @@ from redraft.errors import UserError, unknown
 if TYPE_CHECKING:
     from redraft.model import Model
     from redraft.sampler import Callback
+    from redraft.trainer import Watcher
 
 
 @dataclass
@@ -338,6 +339,7 @@ class Evaluate(Drawing):
     """Folder for the JSON file."""
 
     def run(self) -> None:
+        from redraft.comparison import training_items
         from redraft.evaluation import molecules, results
         from redraft.terminal import metrics_table
 
@@ -349,7 +351,7 @@ class Evaluate(Drawing):
         model = self.load()
         domain = model.config.data.domain
         check(domain == "molecules", f"evaluate knows molecules, this model knows {domain}")
-        training = self.training(model)
+        training = training_items(model, self.data)
         drawn = self.drawn(model)
         found = molecules.generation(drawn, training, seed=self.seed or 0)
         metrics_table(found, f"{model.config.method}: {len(drawn):,} molecules")
@@ -364,18 +366,44 @@ class Evaluate(Drawing):
             options = {**self.options(), "seed": self.seed or 0}
             return model.sample(self.n, callback=callback, **options)
 
-    def training(self, model: "Model") -> set[str]:
-        """What the model has learned from, as it was written then: in canonical form."""
-        from redraft.domains import prepare
-        from redraft.trainer import fingerprint
 
-        config = model.config.data
-        if self.data is not None:
-            config = dataclasses.replace(config, file=self.data)
-        data = prepare(config, model.config.seed)
-        same = fingerprint(data) == model.trained.summary["data_sha256"]
-        check(same, f"{data.origin} That is not what {self.model} was trained on; give --data")
-        return {data.tokenizer.decode(ids) for ids in data.train}
+@dataclass
+class Compare:
+    """Train several recipes under one budget, sample, measure, and tell them apart.
+
+    redraft compare tiny/vsdd tiny/mdlm tiny/d3pm-uniform
+
+    Goes on where it stopped, also on another machine: copy the folder.
+    """
+
+    recipes: Annotated[Positional[tuple[str, ...]], arg(metavar="RECIPE...")]
+    """Recipes by name or file; differences are to the first."""
+    seconds: float | None = None
+    """Seconds of training for each, instead of what the recipes say."""
+    n: Annotated[int, arg(aliases=["-n"])] = 15_000
+    """Samples of each."""
+    seed: int = 0
+    """Of weights, batches, noise and samples."""
+    data: str | None = None
+    """Another data file than the recipes'."""
+    out: Path = Path("comparison")
+    """Folder for runs, samples and numbers."""
+
+    def run(self) -> None:
+        from redraft.comparison import compare, contenders
+        from redraft.terminal import TrainingDisplay, comparison_table
+
+        @contextmanager
+        def watching(config: Config) -> "Iterator[Watcher]":
+            budget = config.train
+            with TrainingDisplay(budget.steps, budget.seconds, config.method) as display:
+                yield display.update
+
+        check(self.n >= 1, f"n must be at least 1, got {self.n}")
+        entries = contenders(self.recipes, self.out, self.seconds, self.seed, self.data)
+        report = compare(entries, self.out, self.n, watching, lambda: progress("sampling"))
+        comparison_table(report)
+        print(f"written to {self.out / 'comparison.json'}")
 
 
 @dataclass
@@ -538,6 +566,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "revise": Revise,
     "repair": Repair,
     "evaluate": Evaluate,
+    "compare": Compare,
     "bench": Bench,
 }
 

@@ -530,6 +530,33 @@ def metrics_table(metrics: "Mapping[str, Estimate]", title: str) -> None:
     _grid(console, rows, columns)
 
 
+def comparison_table(report: Mapping[str, Any]) -> None:
+    """One row a recipe, numbers with their intervals, and how far validity is from the first's."""
+    console = _console()
+    apart = {row["recipe"]: row for row in report["differences"]}
+    rows = []
+    for recipe, result in zip(report["recipes"], report["results"], strict=True):
+        row = {"recipe": recipe, "steps": result["steps"]}
+        row |= {name: in_percent(m) for name, m in result["metrics"].items()}
+        row["difference"] = in_percent(apart[recipe], sign="+") if recipe in apart else ""
+        rows.append(row)
+    columns = {"recipe": ("recipe", "{}"), "steps": ("steps", "{:,}")}
+    names = dict.fromkeys(name for result in report["results"] for name in result["metrics"])
+    columns |= {name: (f"{name}, %", "{}") for name in names}
+    columns["difference"] = ("validity less the first's", "{}")
+    _grid(console, rows, columns)
+    console.print("95 % intervals over samples; training runs differ more than that", style="dim")
+
+
+def in_percent(metric: Mapping[str, float], sign: str = "") -> str:
+    """
+    >>> in_percent({"value": 0.8432, "low": 0.837, "high": 0.849})
+    '84.3 (83.7 to 84.9)'
+    """
+    value, low, high = (f"{100 * metric[key]:{sign}.1f}" for key in ("value", "low", "high"))
+    return f"{value} ({low} to {high})"
+
+
 def bench_table(rows: Sequence[dict[str, Any]], console: "Console | None" = None) -> None:
     """Measurements as a table; columns that no row fills are left out, parts of steps go below."""
     console = console or _console()
@@ -554,7 +581,7 @@ def bench_table(rows: Sequence[dict[str, Any]], console: "Console | None" = None
         _grid(console, split, {n: (n, "{}" if n == "method" else "{:.2f}") for n in names})
 
 
-LEFT = ("method", "what", "unit", "metric")
+LEFT = ("method", "what", "unit", "metric", "recipe")
 """Columns of words."""
 
 
