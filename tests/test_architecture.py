@@ -38,6 +38,7 @@ STAGES = [
     "repair",
     "evaluation",
     "model",
+    "experiments",
     "comparison",
     "terminal",
     "report",

@@ -20,10 +20,10 @@ from typing import Any
 from redraft import checkpoint, trainer
 from redraft.config import Config, check, read_recipe
 from redraft.data.molecules import canonical_or_none, rdkit_version
-from redraft.domains import prepare
 from redraft.errors import UserError
 from redraft.evaluation import molecules, results, statistics
 from redraft.evaluation.statistics import Estimate
+from redraft.experiments.data import dataset_of, learned
 from redraft.model import Model
 from redraft.sampler import Callback
 from redraft.trainer import Watcher
@@ -113,7 +113,7 @@ def compare(
         )
     found = []
     for model, drawn in zip(models, samples, strict=True):
-        metrics = molecules.generation(drawn, training_items(model), model.config.seed)
+        metrics = molecules.generation(drawn, learned(dataset_of(model)), model.config.seed)
         found.append(results.result(model.trained, "generation", len(drawn), metrics))
         results.write(found[-1], out / "results")
     report = {
@@ -134,12 +134,3 @@ def differences(
         apart: Estimate = statistics.difference(own, valid[0], entry.config.seed)
         names = {"recipe": entry.name, "less": entries[0].name, "metric": "validity"}
         yield names | apart.to_dict()
-
-
-def training_items(model: Model, file: str | None = None) -> set[str]:
-    """What a model has learned from, as it was written then; `file` if it lies elsewhere now."""
-    config = model.config.data
-    data = prepare(config if file is None else replace(config, file=file), model.config.seed)
-    if trainer.fingerprint(data) != model.trained.summary["data_sha256"]:
-        raise UserError(f"{data.origin} That is not what the model was trained on")
-    return {data.tokenizer.decode(ids) for ids in data.train}

@@ -1,0 +1,232 @@
+"""Commands that draw from a model: sample, infill, revise, repair."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import Positional, arg
+
+from redraft.config import check
+
+if TYPE_CHECKING:
+    from redraft.model import Model
+    from redraft.sampler import Callback
+
+
+@dataclass
+class Drawing:
+    """What all commands that draw from a model take."""
+
+    model: Annotated[Positional[str], arg(metavar="MODEL")]
+    """A run folder."""
+    steps: int | None = None
+    """Reverse steps; all of the model's by default."""
+    temperature: float = 1.0
+    """Below 1 plays safe, 0 takes the most probable."""
+    top_p: float = 1.0
+    """Draw only from the most probable tokens that make up this mass."""
+    seed: int | None = None
+    """Same seed, same output."""
+    device: str = "auto"
+    """cpu, cuda, or auto."""
+
+    def load(self) -> "Model":
+        from redraft.model import load
+
+        return load(self.model, self.device)
+
+    def options(self) -> dict[str, Any]:
+        names = ("steps", "temperature", "top_p", "seed")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass
+class Sample(Drawing):
+    """Generate new sequences, one a line.
+
+    redraft sample runs/vsdd-1 -n 100 > new.txt
+    """
+
+    n: Annotated[int, arg(aliases=["-n"])] = 16
+    """How many."""
+    length: int | None = None
+    """Length in tokens, the end included; by default drawn as in the training data."""
+    valid: bool = False
+    """Molecules: only valid ones, no two the same; the rest is drawn again."""
+    out: Path | None = None
+    """Molecules: a file .smi, .csv or .sdf, instead of standard output."""
+    draw: Path | None = None
+    """Molecules: also draw them, as .svg; goes with --valid."""
+
+    def run(self) -> None:
+        from redraft.report import molecules
+
+        for path, accepted in ((self.out, molecules.WRITERS), (self.draw, molecules.DRAWINGS)):
+            if path is not None:
+                molecules.check_ending(path, accepted)
+        check(self.n >= 1, f"n must be at least 1, got {self.n}")
+        check(
+            self.draw is None or self.valid,
+            "--draw goes with --valid: what is not valid has no form",
+        )
+        model = self.load()
+        with progress("sampling") as callback:
+            options = {"length": self.length, "callback": callback, **self.options()}
+            if self.valid:
+                rows, drawn = model.sample_valid(self.n, **options)
+            else:
+                rows, drawn = model.sample(self.n, **options), self.n
+        if self.valid:
+            print(f"{len(rows):,} valid, different molecules in {drawn:,} draws", file=sys.stderr)
+        self.write(rows)
+        check(len(rows) == self.n, f"only {len(rows)} of {self.n} were found in {drawn:,} draws")
+
+    def write(self, rows: list[Any]) -> None:
+        from redraft.report import molecules
+
+        if self.out is None:
+            show(rows)
+        else:
+            molecules.write(self.out, rows)
+        if self.draw is not None and rows:
+            molecules.draw(self.draw, rows)
+
+
+@dataclass
+class Infill(Drawing):
+    """Fill the [MASK]s of a sequence: [MASK] stands for one token, [MASK:9] for nine.
+
+    redraft infill runs/vsdd-1 "CC(=O)N[MASK:4]ccc1" -n 3
+    """
+
+    text: Annotated[Positional[str | None], arg(metavar="TEXT")] = None
+    """The sequence; by default every line of standard input."""
+    n: Annotated[int, arg(aliases=["-n"])] = 1
+    """How many alternatives."""
+
+    def run(self) -> None:
+        model = self.load()
+        for text in inputs([self.text] if self.text is not None else []):
+            with progress("infilling") as callback:
+                rows = model.infill(text, self.n, callback=callback, **self.options())
+            show(rows)
+
+
+@dataclass
+class Revise(Drawing):
+    """Re-draft sequences: take each to a part of full noise and back.
+
+    redraft revise runs/vsdd-1 "CC(=O)Nc1ccc(O)cc1" --strength 0.3 --show
+    """
+
+    texts: Annotated[Positional[tuple[str, ...]], arg(metavar="TEXT...")] = ()
+    """Sequences; by default every line of standard input."""
+    strength: float = 0.3
+    """How far to go: 0 changes nothing, 1 starts anew."""
+    noising: bool = True
+    """Whether to add noise first; without, the sequence itself is taken for a noisy one."""
+    show: bool = False
+    """Show every step of the first sequence."""
+
+    def run(self) -> None:
+        model = self.load()
+        items = [model.tokenizer.parse(text) for text in inputs(self.texts)]
+        frames: list[tuple[int, list[int]]] = []
+        with progress("revising") as callback:
+
+            def watch(step: Any) -> None:
+                frames.append((step.t - 1, step.x[0].tolist()))
+                callback(step)
+
+            rows = model.revise(
+                items, self.strength, noising=self.noising, callback=watch, **self.options()
+            )
+        if self.show and frames:
+            from redraft.terminal import show_revision
+
+            show_revision(frames, model.tokenizer, model.tokenizer.encode(items[0]))
+        show(rows)
+
+
+@dataclass
+class Repair:
+    """Bring molecules that do not parse to the nearest ones that do.
+
+    redraft repair "CC(=O)Nc1ccc(O)cc"
+
+    redraft repair broken.smi > repaired.tsv
+
+    my-generator | redraft repair --format smiles > valid.smi
+    """
+
+    items: Annotated[Positional[tuple[str, ...]], arg(metavar="SMILES|FILE...")] = ()
+    """SMILES, or files with one a line; by default standard input."""
+    model: str = "molecules"
+    """A run folder, a shipped model or a hub id."""
+    format: Literal["tsv", "smiles", "json"] = "tsv"
+    """tsv: result, status, edits, sure, given, remark; smiles: valid results alone; json: one
+    object a line. Told at length where a person looks on."""
+    drafts: int = 8
+    """Revisions tried of each start at each strength, where one edit is not enough."""
+    seed: int | None = None
+    """Same seed, same output."""
+    device: str = "auto"
+    """cpu, cuda, or auto."""
+
+    def run(self) -> None:
+        from redraft.model import load
+        from redraft.terminal import RepairWriter
+
+        model = load(self.model, self.device)
+        texts = (text.strip() for item in self.items or ("-",) for text in self.lines(item))
+        with RepairWriter(self.format, model.tokenizer) as writer:
+            for repaired in model.repair(texts, seed=self.seed, drafts=self.drafts):
+                writer.write(repaired)
+
+    def lines(self, item: str) -> Iterator[str]:
+        """One after the other, however many there are."""
+        if item == "-":
+            check(not sys.stdin.isatty(), "give SMILES or a file, or pipe some in, one a line")
+            yield from sys.stdin
+        elif Path(item).is_file():
+            with open(item, encoding="utf-8", errors="replace") as file:
+                yield from file
+        else:
+            looks_like_file = Path(item).suffix in (".smi", ".smiles", ".txt", ".csv", ".tsv")
+            check(not looks_like_file, f"there is no file {item}")
+            yield item
+
+
+def inputs(given: tuple[str, ...] | list[str]) -> list[str]:
+    """What was given on the command line, or the lines of standard input."""
+    if given:
+        return list(given)
+    check(not sys.stdin.isatty(), "give a sequence, or pipe some in, one a line")
+    found = [line.rstrip("\r\n") for line in sys.stdin if line.strip()]
+    check(bool(found), "standard input holds no sequences")
+    return found
+
+
+def show(rows: list[Any]) -> None:
+    """Results on standard output, one a line, and nothing else there."""
+    for row in rows:
+        print(row if isinstance(row, str) else " ".join(map(str, row)))
+
+
+@contextmanager
+def progress(what: str) -> "Iterator[Callback]":
+    """A bar on standard error where that is a terminal, counted by the sampler's own steps."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    quiet = not sys.stderr.isatty()
+    with Progress(console=Console(stderr=True), transient=True, disable=quiet) as bar:
+        task = bar.add_task(what, total=None)
+
+        def advance(step: Any) -> None:
+            bar.update(task, advance=1, description=f"{what}, {step.n} to go")
+
+        yield advance

@@ -1,0 +1,172 @@
+"""Commands that learn, and what they learn from: quickstart, data, train."""
+
+import dataclasses
+import re
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import Positional, arg
+
+from redraft.config import Config, DataConfig, check, read_recipe, recipe_names
+from redraft.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass
+class Quickstart:
+    """Train a small model on molecules, generate with it, re-draft one, draw what it learned.
+
+    Takes about two minutes on two CPU cores and needs no network.
+    """
+
+    out: Path = Path("quickstart")
+    """Folder for the model and the figures; an older one of the same name is replaced."""
+    seed: int = 0
+    """Seed of everything random."""
+
+    def run(self) -> None:
+        from redraft.quickstart import quickstart
+
+        quickstart(self.out, self.seed)
+
+
+@dataclass
+class Data:
+    """Fetch and prepare a data set, or check a file of your own.
+
+    redraft data zinc250k
+
+    redraft data moses
+
+    redraft data molecules --file my.smi
+    """
+
+    name: Annotated[Positional[str], arg(metavar="NAME")]
+    """zinc250k or moses, to fetch and prepare; molecules, to check --file."""
+    file: str | None = None
+    """A file of SMILES of your own, one a line, to check; nothing is written."""
+
+    def run(self) -> None:
+        from redraft.data import molecules
+        from redraft.tokenizers import SmilesTokenizer
+
+        names = (*molecules.KNOWN, "molecules")
+        if self.name not in names:
+            raise unknown("data set", self.name, names)
+        own = self.name == "molecules"
+        check(own == (self.file is not None), "--file and the name molecules go together")
+        if own:
+            print(molecules.inspect(str(self.file), SmilesTokenizer.split, foreground=True))
+        else:
+            print(molecules.prepare_named(self.name, foreground=True))
+            print(f"use: redraft train RECIPE --data.file {self.name}")
+
+
+@dataclass
+class Train:
+    """Train a model from a recipe, or on a file of your own.
+
+    redraft train tiny/vsdd
+
+    redraft train --data my.txt --tokenizer chars
+
+    redraft train my-recipe.toml --train.steps 5000 --out runs/mine
+
+    redraft train --resume runs/mine
+
+    torchrun --nproc-per-node 8 -m redraft train my-recipe.toml
+    """
+
+    recipe: Annotated[Positional[str | None], arg(metavar="RECIPE")] = None
+    """A recipe by name (tiny/vsdd) or a TOML file; all flags below override it."""
+    data: str | None = None
+    """A UTF-8 file with one sequence a line; or zinc250k or moses."""
+    tokenizer: str | None = None
+    """How to cut the lines of --data: chars, words, bpe or smiles."""
+    out: Path | None = None
+    """Run folder; by default a new one under runs/."""
+    resume: str | None = None
+    """Continue a run folder, or `auto`: --out or else the newest under runs/."""
+    config: Annotated[Config, arg(name="")] = field(default_factory=Config)
+
+    @classmethod
+    def default(cls, arguments: list[str]) -> "Train":
+        """The recipe's values are the flags' defaults, so it has to be read first."""
+        first = [a for a in arguments[:1] if not a.startswith("-")]
+        known = [a for a in arguments if a.endswith(".toml") or a in recipe_names()]
+        named = next(iter(first + known), None)
+        own = any(a == "--data" or a.startswith("--data=") for a in arguments)
+        other = {"-h", "--help", "--resume"} | {a for a in arguments if a.startswith("--resume=")}
+        if named is None and not own and not other & set(arguments):
+            raise UserError(f"give a recipe or --data FILE; recipes: {', '.join(recipe_names())}")
+        config = read_recipe(named or "tiny/vsdd")
+        if own:
+            config = dataclasses.replace(config, data=DataConfig(domain="lines"))
+        return cls(recipe=named, config=config)
+
+    def run(self) -> None:
+        from redraft.distributed import agreed, joined, world
+        from redraft.model import resume, train, training_config
+        from redraft.terminal import TrainingDisplay
+
+        with joined():
+            again = self.interrupted()
+            config = self.resolved() if again is None else training_config(again)
+            out = agreed(again or self.out or fresh_folder(Path("runs"), config))
+            budget, first = config.train, world().rank == 0
+            display = TrainingDisplay(budget.steps, budget.seconds, config.method)
+            with display if first else nullcontext():
+                watch = display.update
+                model = train(config, out, watch) if again is None else resume(out, watch)
+        if first:
+            self.report(model.trained.summary, out)
+
+    def report(self, summary: dict[str, Any], out: Path) -> None:
+        print(f"data: {summary['data']} {summary['items']}")
+        print(
+            f"bound on validation data: {summary['bound_start']:.3f} -> "
+            f"{summary['bound_end']:.3f} nats per token"
+        )
+        print(f"model: {out}   try: redraft sample {out}")
+
+    def interrupted(self) -> Path | None:
+        """The run to continue, if any."""
+        if self.resume is None:
+            return None
+        plain = dataclasses.replace(self.default(["--resume"]), resume=self.resume, out=self.out)
+        check(
+            self == plain, "--resume takes everything from the run; give no recipe or flags with it"
+        )
+        if self.resume != "auto":
+            return Path(self.resume)
+        runs = sorted(Path("runs").glob("*/state"), key=lambda state: state.stat().st_mtime)
+        found = self.out or (runs[-1].parent if runs else None)
+        check(found is not None, "--resume auto found no run under runs/; name its folder")
+        return found
+
+    def resolved(self) -> Config:
+        if self.data is None:
+            check(
+                self.tokenizer is None,
+                "--tokenizer goes with --data; in a recipe it is data.tokenizer",
+            )
+            return self.config
+        from redraft.data.molecules import KNOWN
+
+        domain = "molecules" if self.data in KNOWN else self.config.data.domain
+        data = dataclasses.replace(
+            self.config.data, domain=domain, file=self.data, tokenizer=self.tokenizer
+        )
+        return dataclasses.replace(self.config, data=data)
+
+
+def fresh_folder(root: Path, config: Config) -> Path:
+    """root/METHOD-1, or the first number that is free."""
+    taken = {
+        int(m[1]) for p in root.glob(f"{config.method}-*") if (m := re.search(r"-(\d+)$", p.name))
+    }
+    return root / f"{config.method}-{max(taken, default=0) + 1}"

@@ -1,0 +1,27 @@
+"""What a model has learned from, and what it has never seen."""
+
+from dataclasses import replace
+
+from redraft.domains import Dataset, prepare
+from redraft.errors import UserError
+from redraft.model import Model
+from redraft.trainer import fingerprint
+
+
+def dataset_of(model: Model, file: str | None = None) -> Dataset:
+    """The data of a model's run; `file` if they lie elsewhere now."""
+    config = model.config.data
+    data = prepare(config if file is None else replace(config, file=file), model.config.seed)
+    if fingerprint(data) != model.trained.summary["data_sha256"]:
+        raise UserError(f"{data.origin} That is not what the model was trained on")
+    return data
+
+
+def learned(data: Dataset) -> set[str]:
+    """Training items, as they were written."""
+    return {data.tokenizer.decode(ids) for ids in data.train}
+
+
+def unseen(data: Dataset, n: int | None = None) -> list[str]:
+    """The first n validation items, or all."""
+    return [data.tokenizer.decode(ids) for ids in data.validation[:n]]

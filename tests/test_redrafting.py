@@ -1,0 +1,115 @@
+"""Re-drafting: there and back, with numbers whose answers are known."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import tiny
+
+import redraft
+from redraft.cli import main
+from redraft.experiments import redrafting
+from redraft.experiments.data import dataset_of, learned, unseen
+from redraft.experiments.redrafting import Redraft, measures, redrafts
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "molecules"
+    redraft.train(tiny("vsdd", steps=20), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(folder) -> redraft.Model:
+    return redraft.load(folder, "cpu")
+
+
+def test_measures_of_known_cases():
+    found = measures(
+        [
+            Redraft("CCO", "CCO", 1.0, "OCC"),  # the same molecule, written otherwise
+            Redraft("CCO", "C(C", 0.5, "CCN"),  # another one
+            Redraft("CCO", "CC(", 0.5, "C(C"),  # none
+            Redraft("CCO", "c1c", 0.0, ""),
+        ]
+    )
+    values = {name: estimate.value for name, estimate in found.items()}
+    assert values["validity"] == 0.5
+    assert values["exact_recovery"] == 0.25
+    assert values["tokens_kept"] == 0.5
+    assert values["corrupted_parse"] == 0.25
+    assert values["corrupted_similarity"] == 1
+    assert 0.25 < values["similarity"] < 0.5  # one alike, one a little
+
+
+def test_what_nothing_defines_is_absent():
+    assert "corrupted_similarity" not in measures([Redraft("CCO", "C(", 0.5, "CCO")])
+
+
+def test_every_molecule_goes_there_and_back(model):
+    originals = unseen(dataset_of(model), 30)
+    found = redrafts(model, originals, level=0.4, seed=1)
+    assert sorted(r.original for r in found) == sorted(originals)
+    assert all(0 <= r.kept <= 1 for r in found)
+    again = redrafts(model, originals, level=0.4, seed=1)
+    assert found == again
+
+
+def test_more_noise_keeps_fewer_tokens(model):
+    originals = unseen(dataset_of(model), 60)
+    found = redrafting.run(model, originals, seed=0)
+    kept = [found[f"tokens_kept@{level}"].value for level in (20, 40, 60)]
+    assert kept[0] > kept[1] > kept[2]
+
+
+def test_noise_is_the_models_own(model):
+    """At level 0.4 of T = 5 every token has gone two steps, with the committed kernel."""
+    process, x0 = model.trained.process, torch.tensor([[3, 4, 5, 2]])
+    rows = process.rows(x0, torch.tensor([2]))  # pyright: ignore[reportAttributeAccessIssue]
+    staying = rows.gather(-1, x0[..., None]).mean()
+    many = redrafts(model, ["CCO"] * 400, level=0.4, seed=0)
+    kept = sum(r.kept for r in many) / len(many)
+    assert abs(kept - float(staying)) < 0.1
+
+
+def test_learned_and_unseen_are_apart(model):
+    data = dataset_of(model)
+    assert not learned(data) & set(unseen(data, 10_000))
+    assert len(unseen(data, 3)) == 3
+
+
+def test_the_command_writes_a_result(folder, tmp_path: Path, capsys):
+    flags = ["--experiment", "redrafting", "-n", "5", "--out", str(tmp_path)]
+    assert main(["evaluate", str(folder), *flags]) == 0
+    assert "validity@20" in capsys.readouterr().out
+    result = json.loads((tmp_path / "molecules" / "redrafting-vsdd.json").read_text())
+    assert result["experiment"] == "redrafting" and result["n"] == 5
+    assert set(result["metrics"]["validity@60"]) == {"value", "low", "high"}
+
+
+def test_repair_is_an_experiment_too(folder, tmp_path: Path, capsys):
+    flags = ["--experiment", "repair", "-n", "3", "--out", str(tmp_path)]
+    assert main(["evaluate", str(folder), *flags]) == 0
+    assert "exact_recovery@1" in capsys.readouterr().out
+    result = json.loads((tmp_path / "molecules" / "repair-vsdd.json").read_text())
+    assert set(result["by_edits"]) == {"1", "2", "3"}
+    assert "close_brackets" in result["by_edits"]["1"]["metrics"]
+    assert (
+        result["metrics"]["repair_rate@1"]
+        == result["by_edits"]["1"]["metrics"]["model"]["repair_rate"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--experiment", "redrafting", "--steps", "3", "--variant", "x"], "--steps"),
+        (["--experiment", "other"], "other"),
+        (["-n", "0"], "got 0"),
+    ],
+)
+def test_mistakes_are_told(folder, flags, said, capsys):
+    assert main(["evaluate", str(folder), *flags]) == 2
+    assert said in capsys.readouterr().err
