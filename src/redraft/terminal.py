@@ -4,25 +4,20 @@ On a terminal this is live and in colour. Anywhere else (a pipe, a file, a batch
 lines without control codes, in which curly brackets stand for colour.
 """
 
-import json
 import math
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from redraft.tokenizers.base import EOS, PAD, Tokenizer, shorten
+from redraft.tokenizers.base import EOS, PAD, Tokenizer
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
-
-    from redraft.evaluation.statistics import Estimate
-    from redraft.repair import Repaired
 
 Frames = Sequence[tuple[int, Sequence[int]]]
 """A sequence while it is being re-drafted: pairs of a time t and ids."""
@@ -137,7 +132,7 @@ class TrainingDisplay:
         console: "Console | None" = None,
     ):
         self.total_steps, self.total_seconds, self.method = total_steps, total_seconds, method
-        self.console = console or _console()
+        self.console = console or new_console()
         self.curves: dict[str, Curve] = {}
         self.step, self.progress, self.rate = 0, 0.0, math.nan
         self.next_line = 0.0
@@ -222,7 +217,7 @@ class TrainingDisplay:
         from rich.panel import Panel
         from rich.table import Table
 
-        blocks = _blocks(self.console)
+        blocks = takes_blocks(self.console)
         table = Table.grid(padding=(0, 2))
         table.add_column(style="dim", no_wrap=True)
         table.add_column(style="bold", no_wrap=True)
@@ -288,7 +283,7 @@ def show_revision(
     Changed tokens are bold, and green where they are now what they are in `clean`; those that
     still differ from it are red. The first frame is compared with `clean`.
     """
-    console = console or _console()
+    console = console or new_console()
     plain = console.color_system is None
     lines: list[tuple[str, list[Piece]]] = []
     if clean is not None:
@@ -440,7 +435,7 @@ def show_noise(
     """
     from rich.text import Text
 
-    console = console or _console()
+    console = console or new_console()
     ratio = times_uniform(M_t)  # (V', V')
     share = np.asarray(frequency, dtype=np.float64)[EOS:]
     share = share / max(share.sum(), np.finfo(float).tiny)
@@ -451,152 +446,15 @@ def show_noise(
     columns.append([Text(f"{100 * share[i]:4.1f} % ->", "dim") for i in frequent])
     for js in ranked.T[: min(top, len(names) - 1)]:  # js are the k-th most likely of each token
         ratios = [float(ratio[i, j]) for i, j in zip(frequent, js, strict=True)]
-        columns.append(_column([names[j] for j in js], ratios, ascii_only=not _blocks(console)))
+        columns.append(
+            _column([names[j] for j in js], ratios, ascii_only=not takes_blocks(console))
+        )
     if console.is_terminal:  # as many as fit, one at least
         ends = np.cumsum([column[0].cell_len + 2 for column in columns]) - 2
         columns = columns[: max(int(np.searchsorted(ends, console.width, side="right")), 3)]
     console.print(Text("replaced by, and how many times as often as under uniform noise", "dim"))
     for row in zip(*columns, strict=True):
         console.print(Text("  ").join(row), soft_wrap=True)
-
-
-class RepairWriter:
-    """Repairs on standard output, one a line as they come; what became of all on standard error."""
-
-    COLUMNS = ("result", "status", "edits", "sure", "given", "remark")
-
-    def __init__(self, form: str, tokenizer: Tokenizer):
-        self.form, self.tokenizer = form, tokenizer
-        self.counts: Counter[str] = Counter()
-
-    def __enter__(self) -> Self:
-        from rich.console import Console
-
-        self.console, self.aside = _console(), Console(stderr=True, highlight=False)
-        return self
-
-    def write(self, repaired: "Repaired") -> None:
-        if not self.counts and self.form == "tsv" and not self.console.is_terminal:
-            print("\t".join(self.COLUMNS))
-        self.counts[repaired.status] += 1
-        row = dict(zip(self.COLUMNS, (getattr(repaired, c) for c in self.COLUMNS), strict=True))
-        if self.form == "json":
-            print(json.dumps(row), flush=True)
-        elif self.form == "smiles":
-            self._tell_of_failure(repaired)
-            if repaired.result is not None:
-                print(repaired.result, flush=True)
-        elif self.console.is_terminal:
-            self.console.print(self._told(repaired), soft_wrap=True)
-        else:
-            row |= {"result": repaired.result or "", "sure": f"{repaired.sure:.3f}"}
-            print("\t".join(str(cell).replace("\t", " ") for cell in row.values()), flush=True)
-
-    def _tell_of_failure(self, repaired: "Repaired") -> None:
-        if repaired.result is None:
-            given = shorten(repaired.given)
-            self.aside.print(f"not repaired: {given}, {repaired.remark}", markup=False)
-
-    def _told(self, repaired: "Repaired") -> "Text":
-        from rich.text import Text
-
-        if repaired.result is None:
-            return Text(f"not repaired: {shorten(repaired.given)}, {repaired.remark}", "red")
-        if not repaired.edits:
-            return Text(f"{repaired.result}   valid as it is", "dim")
-        before, after = (self.tokenizer.ids(x) for x in (repaired.given, repaired.result))
-        edits = f"{repaired.edits} edit{'s' * (repaired.edits > 1)}"
-        changes = diff(before, after, self.tokenizer.tokens, plain=not _blocks(self.console))
-        return Text.assemble(
-            Text(repaired.result, "bold green"), f"   {edits}, {repaired.sure:.0%} sure   ", changes
-        )
-
-    def __exit__(self, *_: object) -> None:
-        total = sum(self.counts.values())
-        if total > 1:
-            told = ", ".join(f"{n:,} {status}" for status, n in self.counts.most_common())
-            self.aside.print(f"{total:,} lines: {told}", markup=False, style="dim")
-
-
-def metrics_table(metrics: "Mapping[str, Estimate]", title: str) -> None:
-    """Numbers with their intervals, one a line."""
-    console = _console()
-    console.print(title, style="bold", highlight=False)
-    rows = [
-        {"metric": name, "value": value, "interval": f"({low:.3f} to {high:.3f})"}
-        for name, (value, low, high) in metrics.items()
-    ]
-    columns = {"metric": ("metric", "{}"), "value": ("value", "{:.3f}"), "interval": ("95 %", "{}")}
-    _grid(console, rows, columns)
-
-
-def comparison_table(report: Mapping[str, Any]) -> None:
-    """One row a recipe, numbers with their intervals, and how far validity is from the first's."""
-    console = _console()
-    apart = {row["recipe"]: row for row in report["differences"]}
-    rows = []
-    for recipe, result in zip(report["recipes"], report["results"], strict=True):
-        row = {"recipe": recipe, "steps": result["steps"]}
-        row |= {name: in_percent(m) for name, m in result["metrics"].items()}
-        row["difference"] = in_percent(apart[recipe], sign="+") if recipe in apart else ""
-        rows.append(row)
-    columns = {"recipe": ("recipe", "{}"), "steps": ("steps", "{:,}")}
-    names = dict.fromkeys(name for result in report["results"] for name in result["metrics"])
-    columns |= {name: (f"{name}, %", "{}") for name in names}
-    columns["difference"] = ("validity less the first's", "{}")
-    _grid(console, rows, columns)
-    console.print("95 % intervals over samples; training runs differ more than that", style="dim")
-
-
-def in_percent(metric: Mapping[str, float], sign: str = "") -> str:
-    """
-    >>> in_percent({"value": 0.8432, "low": 0.837, "high": 0.849})
-    '84.3 (83.7 to 84.9)'
-    """
-    value, low, high = (f"{100 * metric[key]:{sign}.1f}" for key in ("value", "low", "high"))
-    return f"{value} ({low} to {high})"
-
-
-def bench_table(rows: Sequence[dict[str, Any]], console: "Console | None" = None) -> None:
-    """Measurements as a table; columns that no row fills are left out, parts of steps go below."""
-    console = console or _console()
-    shown = {
-        "method": ("method", "{}"),
-        "what": ("what", "{}"),
-        "value": ("value", "{:.4g}"),
-        "unit": ("unit", "{}"),
-        "ratio_to_mdlm": ("x mdlm", "{:.2f}"),
-        "sequences_per_second": ("sequences/s", "{:,.0f}"),
-        "tokens_per_second": ("tokens/s", "{:,.0f}"),
-        "mfu": ("of a matrix product", "{:.0%}"),
-        "peak_gb": ("GB", "{:.1f}"),
-        "first_step_seconds": ("first step, s", "{:.1f}"),
-    }
-    filled = {key for row in rows for key, value in row.items() if value is not None}
-    _grid(console, rows, {key: column for key, column in shown.items() if key in filled})
-    split = [{"method": row["method"], **row["parts_ms"]} for row in rows if "parts_ms" in row]
-    if split:
-        names = list(dict.fromkeys(name for row in split for name in row))
-        console.print("milliseconds by part", style="dim")
-        _grid(console, split, {n: (n, "{}" if n == "method" else "{:.2f}") for n in names})
-
-
-LEFT = ("method", "what", "unit", "metric", "recipe")
-"""Columns of words."""
-
-
-def _grid(
-    console: "Console", rows: Sequence[dict[str, Any]], columns: dict[str, tuple[str, str]]
-) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for key, (title, _) in columns.items():
-        table.add_column(title, justify="left" if key in LEFT else "right")
-    for row in rows:
-        values = ((row.get(key), form) for key, (_, form) in columns.items())
-        table.add_row(*("" if value is None else form.format(value) for value, form in values))
-    console.print(table)
 
 
 def _column(
@@ -632,12 +490,12 @@ def _ascii(text: str) -> str:
     return text.replace("±", "+-")
 
 
-def _blocks(console: "Console") -> bool:
+def takes_blocks(console: "Console") -> bool:
     """Whether the output can hold more than ASCII."""
     return not console.options.ascii_only
 
 
-def _console() -> "Console":
+def new_console() -> "Console":
     from rich.console import Console
 
     return Console()

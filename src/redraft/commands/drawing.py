@@ -178,7 +178,7 @@ class Repair:
 
     def run(self) -> None:
         from redraft.model import load
-        from redraft.terminal import RepairWriter
+        from redraft.report.repairs import RepairWriter
 
         model = load(self.model, self.device)
         texts = (text.strip() for item in self.items or ("-",) for text in self.lines(item))

@@ -53,7 +53,7 @@ class Evaluate(Drawing):
         self.check_flags()
         from redraft.evaluation import results
         from redraft.experiments.data import dataset_of
-        from redraft.terminal import metrics_table
+        from redraft.report.tables import metrics_table
 
         model = self.load()
         domain = model.config.data.domain
@@ -142,7 +142,8 @@ class Compare:
 
     def run(self) -> None:
         from redraft.comparison import compare, contenders
-        from redraft.terminal import TrainingDisplay, comparison_table
+        from redraft.report.tables import comparison_table
+        from redraft.terminal import TrainingDisplay
 
         @contextmanager
         def watching(config: Config) -> "Iterator[Watcher]":
@@ -197,7 +198,7 @@ class Bench:
         from redraft.bench.measure import write
         from redraft.domains import prepare
         from redraft.methods import METHODS, entry
-        from redraft.terminal import bench_table
+        from redraft.report.tables import bench_table
 
         methods = list(self.methods or METHODS)
         for method in methods:
