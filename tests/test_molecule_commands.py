@@ -58,8 +58,8 @@ def test_a_grid_is_one_picture_with_every_molecule(tmp_path: Path):
 def test_endings_and_broken_molecules_are_told(tmp_path: Path):
     with pytest.raises(redraft.UserError, match=r"\.pdf"):
         molecules.write(tmp_path / "x.pdf", SMILES)
-    with pytest.raises(redraft.UserError, match=r"\.png"):
-        molecules.draw(tmp_path / "x.png", SMILES)
+    with pytest.raises(redraft.UserError, match=r"\.gif"):
+        molecules.draw(tmp_path / "x.gif", SMILES)
     with pytest.raises(redraft.UserError, match="C1CC"):
         molecules.draw(tmp_path / "x.svg", ["C1CC"])
     assert not list(tmp_path.iterdir())
@@ -105,7 +105,7 @@ def test_valid_samples_go_to_files(folder, run, tmp_path: Path):
     ("flags", "said"),
     [
         (["--valid", "--out", "x.pdf"], "x.pdf"),
-        (["--valid", "--draw", "x.png"], "x.png"),
+        (["--valid", "--draw", "x.gif"], "x.gif"),
         (["--draw", "x.svg"], "--valid"),
         (["-n", "0"], "got 0"),
     ],

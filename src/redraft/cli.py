@@ -16,6 +16,7 @@ COMMANDS = {
     "revise": "re-draft sequences: noise them a little, and come back",
     "repair": "bring molecules that do not parse to the nearest ones that do",
     "evaluate": "the numbers of a trained model, with intervals",
+    "noise": "what a learned noise has become, in numbers and maps",
     "compare": "several recipes under one budget, one table with intervals",
     "bench": "measure speed, as ratios within one run",
 }

@@ -2,7 +2,7 @@
 
 learning.py    quickstart, data, train
 drawing.py     sample, infill, revise, repair
-measuring.py   evaluate, compare, bench
+measuring.py   evaluate, noise, compare, bench
 
 torch is imported only when something runs, so that `--help` answers at once.
 """
@@ -19,7 +19,7 @@ import tyro
 
 from redraft.commands.drawing import Infill, Repair, Revise, Sample
 from redraft.commands.learning import Data, Quickstart, Train
-from redraft.commands.measuring import Bench, Compare, Evaluate
+from redraft.commands.measuring import Bench, Compare, Evaluate, Noise
 from redraft.errors import UserError
 
 COMMANDS: dict[str, Callable[..., Any]] = {
@@ -31,6 +31,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "revise": Revise,
     "repair": Repair,
     "evaluate": Evaluate,
+    "noise": Noise,
     "compare": Compare,
     "bench": Bench,
 }

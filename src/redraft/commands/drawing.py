@@ -59,7 +59,7 @@ class Sample(Drawing):
     out: Path | None = None
     """Molecules: a file .smi, .csv or .sdf, instead of standard output."""
     draw: Path | None = None
-    """Molecules: also draw them, as .svg; goes with --valid."""
+    """Molecules: also draw them, as .svg or .png; goes with --valid."""
 
     def run(self) -> None:
         from redraft.report import molecules

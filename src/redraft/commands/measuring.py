@@ -1,4 +1,4 @@
-"""Commands that measure: evaluate, compare, bench."""
+"""Commands that measure: evaluate, noise, compare, bench."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ from tyro.conf import Positional, arg
 
 from redraft.commands.drawing import Drawing, progress
 from redraft.config import Config, check, read_recipe
+from redraft.tokenizers.base import EOS
 
 if TYPE_CHECKING:
     from redraft.domains import Dataset
@@ -116,6 +117,42 @@ class Evaluate(Drawing):
             for name, value in row["metrics"].get("model", {}).items()
         }
         return len(originals), metrics, {"by_edits": details}
+
+
+@dataclass
+class Noise:
+    """What the noise of a model has become: numbers, maps relative to uniform noise, top partners.
+
+    redraft noise runs/vsdd-1
+    """
+
+    model: Annotated[Positional[str], arg(metavar="MODEL")]
+    """A run folder."""
+    out: Path = Path("results")
+    """Folder for the JSON file and the figure."""
+    seed: int = 0
+    """Of the intervals."""
+
+    def run(self) -> None:
+        from redraft.evaluation import results
+        from redraft.experiments import noise
+        from redraft.model import load
+        from redraft.report import figures
+        from redraft.report.tables import metrics_table
+        from redraft.terminal import show_noise
+
+        model = load(self.model, "cpu")
+        Q, found = noise.steps_of(model), noise.run(model, self.seed)
+        n = len(model.tokenizer) - EOS
+        metrics_table(found, f"{model.config.method}: the kernel over {n} tokens")
+        show_noise(Q[len(Q) // 2], model.tokenizer.tokens, model.trained.tokens)
+        table = noise.collapse_table(model)
+        result = results.result(model.trained, "noise", n, found, collapse=table)
+        path = results.write(result, self.out)
+        times = noise.times_of(len(Q))
+        figure = figures.noise_maps(Q, model.tokenizer.tokens, times, model.trained.tokens)
+        figures.save(figure, path.with_suffix(".png"))
+        print(f"written to {path} and {path.with_suffix('.png')}")
 
 
 @dataclass

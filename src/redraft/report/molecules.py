@@ -6,10 +6,11 @@ from pathlib import Path
 
 from redraft.data.molecules import require_rdkit
 from redraft.errors import UserError
+from redraft.report.figures import molecule_grid
 
 CELL = (250, 220)
 """Width and height of each structure of a grid."""
-DRAWINGS = (".svg",)
+DRAWINGS = (".svg", ".png")
 
 
 def check_ending(path: Path, accepted: Collection[str]) -> None:
@@ -49,9 +50,17 @@ def write_sdf(path: Path, smiles: Sequence[str]) -> None:
 
 
 def draw(path: Path, smiles: Sequence[str], columns: int = 4) -> None:
-    """A grid of structures as SVG, each above its SMILES."""
+    """A grid of structures, each above its SMILES."""
     check_ending(path, DRAWINGS)
     require_rdkit(f"to draw {path.name}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".png":
+        molecule_grid(list(smiles), min(columns, len(smiles))).save(path)
+    else:
+        path.write_text(as_svg(smiles, columns), encoding="utf-8")
+
+
+def as_svg(smiles: Sequence[str], columns: int) -> str:
     from rdkit.Chem.Draw import rdMolDraw2D
 
     columns, (width, height) = min(columns, len(smiles)), CELL
@@ -60,8 +69,7 @@ def draw(path: Path, smiles: Sequence[str], columns: int = 4) -> None:
     legends = [s if len(s) <= 34 else f"{s[:31]}..." for s in smiles]
     drawer.DrawMolecules(parsed(smiles), legends=legends)
     drawer.FinishDrawing()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(drawer.GetDrawingText(), encoding="utf-8")
+    return drawer.GetDrawingText()
 
 
 def parsed(smiles: Sequence[str]) -> list:
