@@ -241,7 +241,7 @@ def test_a_perfect_and_a_hopeless_model(monkeypatch):
         assert list(found) == ["1", "2"]
         for part in found.values():
             assert (part["n"], part["skipped"]) == (12, 0)
-            assert list(part["metrics"]) == ["model", "close_brackets"]
+            assert list(part["metrics"]) == ["model", "any_edit", "close_brackets"]
             own, rules = part["metrics"]["model"], part["metrics"]["close_brackets"]
             for name in ("repair_rate", "exact_recovery", "tanimoto"):
                 assert own[name]["value"] == knows
@@ -269,3 +269,12 @@ def test_where_nothing_can_be_broken_nothing_is_measured():
     )
     found = repair.run(model, ["CC", canonical("OCC")], 0, (1,))  # pyright: ignore
     assert found == {"1": {"n": 0, "skipped": 2, "metrics": {}, "differences": {}}}
+
+
+def test_blind_search_finds_a_valid_string_an_edit_away():
+    tokens = ["(", ")", "1", "C", "c", "O"]
+    for seed in range(5):
+        found = repair.any_edit("CC(C", tokens, np.random.default_rng(seed))
+        assert found is not None and canonical_or_none(found) is not None
+        assert distance(SmilesTokenizer.split("CC(C"), SmilesTokenizer.split(found)) == 1
+    assert repair.any_edit("((((", tokens, np.random.default_rng(0)) is None

@@ -6,7 +6,8 @@
     tanimoto         similarity of the result to the molecule, 0 where it is not repaired
 
 To be valid is easy, to stay the same molecule is not: a repairer that answers methane repairs all.
-The baselines are what people use today. Differences to them are paired, over the same cases.
+The baselines are what people use today, and a blind search for a valid string an edit away, which
+shows what the model adds to searching. Differences to them are paired, over the same cases.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +32,8 @@ Repair = Callable[[str], str | None]
 """A string to a valid one; None: not repaired."""
 TRIES = 100
 """Draws of edits, until a molecule counts as one that cannot be broken."""
+BLIND_TRIES = 3000
+"""Random edits that blind search looks at; there are about 5,000 in all."""
 RING_CHOICES = 64
 """Ways to close or drop open ring bonds that are tried: all of them for six bonds."""
 
@@ -96,12 +99,13 @@ def run(
 def attempts(
     model: Model, cases: Sequence[Case], seed: int
 ) -> Iterator[tuple[Case, dict[str, str | None]]]:
-    """Each case with what the model and every baseline make of it."""
-    others = baselines()
+    """Each case with what the model, every baseline and blind search make of it."""
+    others, tokens = baselines(), model.tokenizer.tokens[EOS + 1 :]
     repairs = model.repair([case.broken for case in cases], seed=seed)
-    for case, own in zip(cases, repairs, strict=True):
+    for number, (case, own) in enumerate(zip(cases, repairs, strict=True)):
         rules = {name: repair(case.broken) for name, repair in others.items()}
-        yield case, {"model": own.result, **rules}
+        rng = np.random.default_rng([seed, number])
+        yield case, {"model": own.result, "any_edit": any_edit(case.broken, tokens, rng), **rules}
 
 
 # ------------------------------------------------------------------ breaking
@@ -152,6 +156,13 @@ def edited(pieces: list[str], tokens: Sequence[str], rng: np.random.Generator) -
 
 
 # ------------------------------------------------------------------ baselines
+
+
+def any_edit(text: str, tokens: Sequence[str], rng: np.random.Generator) -> str | None:
+    """The first valid string among random ones an edit away: what search finds without a model."""
+    pieces = SmilesTokenizer.split(text)
+    tries = (SmilesTokenizer.join(edited(pieces, tokens, rng)) for _ in range(BLIND_TRIES))
+    return next((found for found in tries if canonical_or_none(found) is not None), None)
 
 
 def baselines() -> dict[str, Repair]:
