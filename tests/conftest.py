@@ -2,6 +2,7 @@
 
 import os
 import random
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch; subprocesses inherit it
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -11,6 +12,9 @@ import hypothesis
 import numpy as np
 import pytest
 import torch
+from tiny import tiny
+
+import redraft
 
 torch.set_num_threads(1)  # pytest-xdist fills the cores; threads within a worker would fight
 
@@ -26,6 +30,14 @@ def _same_seeds() -> None:
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def molecules(tmp_path_factory) -> Path:
+    """The folder of a small model of molecules, which no test changes."""
+    folder = tmp_path_factory.mktemp("runs") / "molecules"
+    redraft.train(tiny("vsdd", steps=60), folder)
+    return folder
 
 
 @pytest.fixture

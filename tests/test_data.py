@@ -9,23 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mistakes import message
 
 from redraft.data import corpus, lines, molecules, playlists, stories
 from redraft.data.corpus import Corpus, encode, split
-from redraft.errors import UserError
 from redraft.tokenizers import EOS, BPETokenizer, SemanticIdTokenizer, SmilesTokenizer
 
 laws = settings(max_examples=50, deadline=None, derandomize=True)
 items = st.lists(st.text(max_size=5), min_size=3, max_size=60).filter(lambda xs: len(set(xs)) > 2)
-
-
-def message(call, *args, **kwargs) -> str:
-    """The one line a user's mistake is answered with."""
-    with pytest.raises(UserError) as caught:
-        call(*args, **kwargs)
-    text = str(caught.value)
-    assert text and "\n" not in text
-    return text
 
 
 @pytest.fixture(scope="module")

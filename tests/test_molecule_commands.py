@@ -18,13 +18,6 @@ LINES = Path(__file__).parent / "data" / "format-1"
 SMILES = ["CCO", "c1ccccc1", "C[C@H](N)C(=O)O", "C" * 40]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("runs") / "molecules"
-    redraft.train(tiny("vsdd", steps=60), folder)
-    return folder
-
-
 @pytest.fixture
 def run(capsys):
     def call(*flags: object) -> tuple[int, str, str]:
@@ -68,8 +61,8 @@ def test_endings_and_broken_molecules_are_told(tmp_path: Path):
 # redraft sample --valid
 
 
-def test_valid_samples_are_valid_different_and_counted(folder, run):
-    code, out, err = run("sample", folder, "-n", 5, "--valid", "--seed", 1, "--temperature", 0.5)
+def test_valid_samples_are_valid_different_and_counted(molecules, run):
+    code, out, err = run("sample", molecules, "-n", 5, "--valid", "--seed", 1, "--temperature", 0.5)
     rows = out.splitlines()
     assert code == 0 and len(rows) == 5
     forms = {canonical_or_none(row) for row in rows}
@@ -77,25 +70,25 @@ def test_valid_samples_are_valid_different_and_counted(folder, run):
     assert "5 valid, different molecules in" in err
 
 
-def test_the_same_seed_gives_the_same_valid_molecules(folder):
-    model = redraft.load(folder, "cpu")
+def test_the_same_seed_gives_the_same_valid_molecules(molecules):
+    model = redraft.load(molecules, "cpu")
     first, again = (model.sample_valid(4, seed=3, temperature=0.5) for _ in range(2))
     assert first == again and first[1] >= 4
 
 
-def test_it_gives_up_and_keeps_what_it_has(folder, run, monkeypatch):
-    model = redraft.load(folder, "cpu")
+def test_it_gives_up_and_keeps_what_it_has(molecules, run, monkeypatch):
+    model = redraft.load(molecules, "cpu")
     monkeypatch.setattr(type(model), "sample", lambda self, n, **_: ["CCO", "C1CC"] * n)
     found, drawn = model.sample_valid(2, seed=0, most=5)
     assert found == ["CCO"] and drawn >= 10
-    code, out, err = run("sample", folder, "-n", 2, "--valid")
+    code, out, err = run("sample", molecules, "-n", 2, "--valid")
     assert (code, out) == (2, "CCO\n")
     assert "only 1 of 2" in err
 
 
-def test_valid_samples_go_to_files(folder, run, tmp_path: Path):
+def test_valid_samples_go_to_files(molecules, run, tmp_path: Path):
     flags = ("--temperature", 0.5, "--out", tmp_path / "a.csv", "--draw", tmp_path / "a.svg")
-    code, out, _ = run("sample", folder, "-n", 3, "--valid", "--seed", 1, *flags)
+    code, out, _ = run("sample", molecules, "-n", 3, "--valid", "--seed", 1, *flags)
     assert (code, out) == (0, "")
     assert len((tmp_path / "a.csv").read_text().splitlines()) == 4
     assert (tmp_path / "a.svg").exists()
@@ -110,8 +103,8 @@ def test_valid_samples_go_to_files(folder, run, tmp_path: Path):
         (["-n", "0"], "got 0"),
     ],
 )
-def test_a_mistake_is_told_before_anything_is_drawn(folder, run, flags, said):
-    code, out, err = run("sample", folder, *flags)
+def test_a_mistake_is_told_before_anything_is_drawn(molecules, run, flags, said):
+    code, out, err = run("sample", molecules, *flags)
     assert (code, out) == (2, "")
     assert said in err and len(err.strip().splitlines()) == 1
 
@@ -124,8 +117,8 @@ def test_lines_have_no_grammar(run):
 # redraft evaluate
 
 
-def test_evaluation_leaves_a_result(folder, run, tmp_path: Path):
-    code, out, _ = run("evaluate", folder, "-n", 40, "--out", tmp_path, "--temperature", 1.0)
+def test_evaluation_leaves_a_result(molecules, run, tmp_path: Path):
+    code, out, _ = run("evaluate", molecules, "-n", 40, "--out", tmp_path, "--temperature", 1.0)
     assert code == 0 and "validity" in out
     found = json.loads((tmp_path / "molecules" / "generation-vsdd.json").read_text())
     assert found["n"] == 40 and found["experiment"] == "generation"
@@ -133,10 +126,12 @@ def test_evaluation_leaves_a_result(folder, run, tmp_path: Path):
     assert set(found["metrics"]["validity"]) == {"value", "low", "high"}
 
 
-def test_molecules_drawn_elsewhere_are_evaluated_here(folder, run, tmp_path: Path):
+def test_molecules_drawn_elsewhere_are_evaluated_here(molecules, run, tmp_path: Path):
     file = tmp_path / "drawn.smi"
     file.write_text("CCO\nOCC\nC1CC\n\n", encoding="utf-8")
-    code, _, _ = run("evaluate", folder, "--samples", file, "--out", tmp_path, "--variant", "mine")
+    code, _, _ = run(
+        "evaluate", molecules, "--samples", file, "--out", tmp_path, "--variant", "mine"
+    )
     assert code == 0
     metrics = json.loads((tmp_path / "molecules" / "generation-vsdd-mine.json").read_text())[
         "metrics"
@@ -145,10 +140,10 @@ def test_molecules_drawn_elsewhere_are_evaluated_here(folder, run, tmp_path: Pat
     assert metrics["uniqueness"]["value"] == 0.5
 
 
-def test_the_training_data_must_be_those_of_the_run(folder, run, tmp_path: Path):
+def test_the_training_data_must_be_those_of_the_run(molecules, run, tmp_path: Path):
     file = tmp_path / "other.smi"
     file.write_text("\n".join("CNO" * n for n in range(1, 5)) + "\n", encoding="utf-8")
-    code, _, err = run("evaluate", folder, "-n", 2, "--data", file, "--out", tmp_path)
+    code, _, err = run("evaluate", molecules, "-n", 2, "--data", file, "--out", tmp_path)
     assert code == 2 and "trained on" in err
 
 
@@ -156,8 +151,8 @@ def test_the_training_data_must_be_those_of_the_run(folder, run, tmp_path: Path)
     ("flags", "said"),
     [(["--steps", "3"], "--variant"), (["--samples", "nowhere.smi"], "nowhere.smi")],
 )
-def test_mistakes_in_evaluation_are_told(folder, run, flags, said):
-    code, _, err = run("evaluate", folder, *flags)
+def test_mistakes_in_evaluation_are_told(molecules, run, flags, said):
+    code, _, err = run("evaluate", molecules, *flags)
     assert code == 2 and said in err
 
 

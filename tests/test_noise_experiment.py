@@ -19,16 +19,9 @@ from redraft.noise.semantic import BilinearScores, SemanticProcess
 from redraft.tokenizers.base import EOS
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("runs") / "molecules"
-    redraft.train(tiny("vsdd", steps=20), folder)
-    return folder
-
-
 @pytest.fixture
-def model(folder) -> redraft.Model:
-    return redraft.load(folder, "cpu")
+def model(molecules) -> redraft.Model:
+    return redraft.load(molecules, "cpu")
 
 
 def play(model: redraft.Model, scale: float) -> None:
@@ -89,8 +82,8 @@ def test_the_table_names_what_tokens_become(model):
         assert [p for _, p in row["becomes"]] == sorted(M[1, i], reverse=True)[:2]
 
 
-def test_the_command_writes_numbers_and_a_figure(folder, tmp_path: Path, capsys):
-    assert main(["noise", str(folder), "--out", str(tmp_path)]) == 0
+def test_the_command_writes_numbers_and_a_figure(molecules, tmp_path: Path, capsys):
+    assert main(["noise", str(molecules), "--out", str(tmp_path)]) == 0
     assert "spearman@1" in capsys.readouterr().out
     result = json.loads((tmp_path / "molecules" / "noise-vsdd.json").read_text())
     assert result["experiment"] == "noise" and len(result["collapse"]) == 10

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import tiny
 
 import redraft
 from redraft.cli import main
@@ -15,15 +14,8 @@ from redraft.experiments.redrafting import Redraft, measures, redrafts
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("runs") / "molecules"
-    redraft.train(tiny("vsdd", steps=20), folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def model(folder) -> redraft.Model:
-    return redraft.load(folder, "cpu")
+def model(molecules) -> redraft.Model:
+    return redraft.load(molecules, "cpu")
 
 
 def test_measures_of_known_cases():
@@ -80,18 +72,18 @@ def test_learned_and_unseen_are_apart(model):
     assert len(unseen(data, 3)) == 3
 
 
-def test_the_command_writes_a_result(folder, tmp_path: Path, capsys):
+def test_the_command_writes_a_result(molecules, tmp_path: Path, capsys):
     flags = ["--experiment", "redrafting", "-n", "5", "--out", str(tmp_path)]
-    assert main(["evaluate", str(folder), *flags]) == 0
+    assert main(["evaluate", str(molecules), *flags]) == 0
     assert "validity@20" in capsys.readouterr().out
     result = json.loads((tmp_path / "molecules" / "redrafting-vsdd.json").read_text())
     assert result["experiment"] == "redrafting" and result["n"] == 5
     assert set(result["metrics"]["validity@60"]) == {"value", "low", "high"}
 
 
-def test_repair_is_an_experiment_too(folder, tmp_path: Path, capsys):
+def test_repair_is_an_experiment_too(molecules, tmp_path: Path, capsys):
     flags = ["--experiment", "repair", "-n", "3", "--out", str(tmp_path)]
-    assert main(["evaluate", str(folder), *flags]) == 0
+    assert main(["evaluate", str(molecules), *flags]) == 0
     assert "exact_recovery@1" in capsys.readouterr().out
     result = json.loads((tmp_path / "molecules" / "repair-vsdd.json").read_text())
     assert set(result["by_edits"]) == {"1", "2", "3"}
@@ -110,6 +102,6 @@ def test_repair_is_an_experiment_too(folder, tmp_path: Path, capsys):
         (["-n", "0"], "got 0"),
     ],
 )
-def test_mistakes_are_told(folder, flags, said, capsys):
-    assert main(["evaluate", str(folder), *flags]) == 2
+def test_mistakes_are_told(molecules, flags, said, capsys):
+    assert main(["evaluate", str(molecules), *flags]) == 2
     assert said in capsys.readouterr().err

@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import tiny
 from torch import Tensor
 
 import redraft
@@ -146,13 +145,6 @@ def test_distance_is_a_distance(a, b, c):
 # The command, with a model that has learned next to nothing
 
 LINES = Path(__file__).parent / "data" / "format-1"
-
-
-@pytest.fixture(scope="module")
-def molecules(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("runs") / "molecules"
-    redraft.train(tiny("vsdd", steps=10), folder)
-    return folder
 
 
 @pytest.fixture

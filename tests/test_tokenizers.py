@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mistakes import message
 
 from redraft import tokenizers
 from redraft.data import lines, molecules, stories
-from redraft.errors import UserError
 from redraft.tokenizers import EOS, MASK, PAD, SPECIALS, TOKENIZERS, UnknownToken
 from redraft.tokenizers.base import content
 from redraft.tokenizers.bpe import BPETokenizer
@@ -34,15 +34,6 @@ ALL = {
 TEXTUAL = {"smiles": SMILES, "chars": STORIES, "words": STORIES, "bpe": STORIES}
 every = pytest.mark.parametrize("name", ALL)
 textual = pytest.mark.parametrize("name", TEXTUAL)
-
-
-def message(call, *args, **kwargs) -> str:
-    """The one line a user's mistake is answered with."""
-    with pytest.raises(UserError) as caught:
-        call(*args, **kwargs)
-    text = str(caught.value)
-    assert text and "\n" not in text
-    return text
 
 
 def test_every_tokenizer_is_in_the_table():

@@ -17,6 +17,7 @@ from zipfile import ZipFile
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mistakes import message
 from rdkit import Chem
 
 from redraft.config import DataConfig
@@ -24,7 +25,6 @@ from redraft.data import lines, molecules, wheels
 from redraft.data.corpus import Corpus
 from redraft.data.wheels import Wheel
 from redraft.domains import load_molecules, prepare
-from redraft.errors import UserError
 from redraft.tokenizers import SmilesTokenizer
 
 ROWS = ["OCC", "c1ccccc1", "C(O)C", "c1ccccc", "CC(=O)N", "FC{F}", "CCN"]
@@ -35,15 +35,6 @@ INFO, LICENCE = "tiny_data-1.0.dist-info", "Do what you like.\n"
 
 def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def message(call, *args, **kwargs) -> str:
-    """The one line a user's mistake is answered with."""
-    with pytest.raises(UserError) as caught:
-        call(*args, **kwargs)
-    text = str(caught.value)
-    assert text and "\n" not in text
-    return text
 
 
 REAL_RUN = subprocess.run

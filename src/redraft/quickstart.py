@@ -9,7 +9,7 @@ import numpy as np
 
 from redraft.config import read_recipe
 from redraft.data.corpus import encode
-from redraft.data.molecules import bundled
+from redraft.data.molecules import bundled, canonical_or_none
 from redraft.errors import UserError
 from redraft.model import Model, train
 from redraft.noise.semantic import SemanticProcess
@@ -76,10 +76,7 @@ def generate(model: Model, out: Path, seed: int) -> None:
 
 def parsing(smiles: list[str]) -> list[str]:
     """Those that RDKit accepts as molecules."""
-    from rdkit import Chem, rdBase
-
-    with rdBase.BlockLogs():
-        return [s for s in smiles if s and Chem.MolFromSmiles(s) is not None]
+    return [s for s in smiles if canonical_or_none(s) is not None]
 
 
 def redraft(model: Model, out: Path, seed: int) -> None:

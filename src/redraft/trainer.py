@@ -122,8 +122,9 @@ def assemble(config: Config, data: Dataset | None = None) -> Run:
     ):
         check(batch % parts == 0, f"{name} must be a multiple of {parts} parts, got {batch}")
     batches = Batches(data.train, config.train.batch, config.seed, device, size * accumulate)
-    few = {"widths": 5} if config.train.compile else {}  # a move is rare: record it for few shapes
-    held_out = Batches(data.held_out, config.leader.batch, config.seed + 1, device, size, **few)
+    held_out = Batches(
+        data.held_out, config.leader.batch, config.seed + 1, device, size, widths=5
+    )  # of few widths, since the leader's moves are rare, and are recorded for each
     method = method_entry.method(config, denoiser, process, held_out, generator)
     average = copy.deepcopy(denoiser).requires_grad_(False)
     trained = describe(config, data, average, process)
