@@ -62,9 +62,10 @@ class Evaluate(Drawing):
         data = dataset_of(model, self.data)
         with progress(self.experiment) as callback:
             n, found, more = getattr(self, self.experiment)(model, data, callback)
-        metrics_table(found, f"{model.config.method}: {n:,} molecules")
         result = results.result(model.trained, self.experiment, n, found, **more)
-        print(f"written to {results.write(result, self.out, self.variant)}")
+        path = results.write(result, self.out, self.variant)
+        metrics_table(found, f"{model.config.method}: {n:,} molecules")
+        print(f"written to {path}")
 
     def check_flags(self) -> None:
         plain = (self.steps, self.temperature, self.top_p) == (None, 1.0, 1.0)
@@ -144,14 +145,14 @@ class Noise:
         model = load(self.model, "cpu")
         Q, found = noise.steps_of(model), noise.run(model, self.seed)
         n = len(model.tokenizer) - EOS
-        metrics_table(found, f"{model.config.method}: the kernel over {n} tokens")
-        show_noise(Q[len(Q) // 2], model.tokenizer.tokens, model.trained.tokens)
         table = noise.collapse_table(model)
         result = results.result(model.trained, "noise", n, found, collapse=table)
         path = results.write(result, self.out)
         times = noise.times_of(len(Q))
         figure = figures.noise_maps(Q, model.tokenizer.tokens, times, model.trained.tokens)
         figures.save(figure, path.with_suffix(".png"))
+        metrics_table(found, f"{model.config.method}: the kernel over {n} tokens")
+        show_noise(Q[len(Q) // 2], model.tokenizer.tokens, model.trained.tokens)
         print(f"written to {path} and {path.with_suffix('.png')}")
 
 
@@ -246,8 +247,9 @@ class Bench:
             data = prepare(config.data, config.seed)
         rows = BENCHES[self.what](config, data, methods, self.quick)
         rows = [{"recipe": self.recipe, "data": data.origin, **row} for row in rows]
+        path = write(self.name or self.what, rows, self.out)  # before a reader may close the pipe
         bench_table(rows)
-        print(f"written to {write(self.name or self.what, rows, self.out)}")
+        print(f"written to {path}")
 
     def config(self) -> Config:
         config = read_recipe(self.recipe)
