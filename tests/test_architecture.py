@@ -29,6 +29,7 @@ STAGES = [
     "short_attention",
     "attention",
     "denoiser",
+    "optimizers",
     "objective",
     "recording",
     "methods",

@@ -382,7 +382,7 @@ def test_the_same_game_gives_the_same_credit_again(credit):
 
 def snapshot(method: Any) -> Any:
     """All that belongs to the follower, copied."""
-    return copy.deepcopy((method.denoiser.state_dict(), method.player.optimizer.state_dict()))
+    return copy.deepcopy((method.denoiser.state_dict(), method.player.state()))
 
 
 def same(a: Any, b: Any) -> bool:
@@ -828,7 +828,7 @@ def test_a_player_moves_at_the_scheduled_rate_and_clips():
     """Adam's first step is the learning rate in every coordinate, whatever the gradient."""
     weights = nn.Parameter(torch.zeros(4, dtype=torch.float64))
     config = OptimizerConfig(lr=0.1, warmup=0.0, decay="linear", clip=1.0)
-    player = Player([weights], config)
+    player = Player(nn.ParameterList([weights]), config)
     weights.grad = torch.tensor([3.0, -4.0, 0.0, 12.0]).double()
     player.aim(progress=0.25)
     norm = player.move()
@@ -840,7 +840,8 @@ def test_a_player_moves_at_the_scheduled_rate_and_clips():
 def test_no_clipping_at_zero():
     weights = nn.Parameter(torch.zeros(2))
     weights.grad = torch.tensor([300.0, 400.0])
-    assert Player([weights], OptimizerConfig(clip=0.0)).move() == pytest.approx(500.0)
+    player = Player(nn.ParameterList([weights]), OptimizerConfig(clip=0.0))
+    assert player.move() == pytest.approx(500.0)
     assert weights.grad.tolist() == [300.0, 400.0]
 
 

@@ -112,7 +112,7 @@ def test_no_step_is_a_bad_one_to_stop_at(
     assert_same(tmp_path / "run", uninterrupted(config))
 
 
-@pytest.mark.parametrize("option", ["split", "sequence", "learned", "rest"])
+@pytest.mark.parametrize("option", ["split", "sequence", "learned", "rest", "muon"])
 def test_resumed_equals_uninterrupted_with_other_options(
     option: str, lines: Path, tmp_path: Path, uninterrupted
 ):
@@ -122,6 +122,7 @@ def test_resumed_equals_uninterrupted_with_other_options(
         "sequence": lambda: with_part(config, "leader", credit="sequence"),
         "learned": lambda: with_part(config, "denoiser", positions="learned"),
         "rest": lambda: with_part(config, "leader", rest_first=0.3, rest_last=0.2),
+        "muon": lambda: with_part(config, "optimizer", kind="muon"),
     }[option]()
     train_with_stops(config, tmp_path / "run", (4, 11))
     assert_same(tmp_path / "run", uninterrupted(config))

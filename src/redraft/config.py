@@ -57,6 +57,8 @@ class NoiseConfig:
     """Rank of the learned A_t; None is the paper's full D x D."""
     hidden: int = 128
     """Hidden width of the network that gives A_t."""
+    start: Literal["uniform", "semantic"] = "uniform"
+    """Where learned scores begin: uniform noise (the paper's), or the fixed semantic kernel."""
     tau: float = 0.3
     """Temperature of the fixed semantic kernel, softmax(cosine / tau)."""
     bins: int = 5
@@ -103,10 +105,14 @@ class DenoiserConfig:
 
 @dataclass(frozen=True)
 class OptimizerConfig:
+    kind: Literal["adam", "muon"] = "adam"
+    """Adam, the paper's; or Muon for the matrices inside the denoiser's layers, else Adam."""
     lr: float = 1e-3
     """Peak learning rate."""
     betas: tuple[float, float] = (0.9, 0.99)
     """Adam's two decay rates."""
+    momentum: float = 0.95
+    """Muon's decay rate."""
     weight_decay: float = 0.0
     """Decoupled weight decay."""
     clip: float = 1.0
@@ -118,6 +124,7 @@ class OptimizerConfig:
 
     def __post_init__(self):
         check(self.lr > 0, f"lr must be above 0, got {self.lr}")
+        check(0 <= self.momentum < 1, f"momentum must be in [0, 1), got {self.momentum}")
         check(0 <= self.warmup < 1, f"warmup must be in [0, 1), got {self.warmup}")
 
 

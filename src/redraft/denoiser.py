@@ -91,6 +91,12 @@ class Block(nn.Module):
         return h + self.down(nn.functional.gelu(self.up(self.norm2(h)), approximate="tanh"))
 
 
+def inner_matrices(module: nn.Module) -> list[nn.Parameter]:
+    """The weights of all products inside the blocks of a module."""
+    blocks = (found for found in module.modules() if isinstance(found, Block))
+    return [weight for block in blocks for weight in block.parameters() if weight.ndim == 2]
+
+
 def compiled(denoiser: Denoiser) -> Denoiser:
     """The same weights in compiled blocks: one compilation serves all blocks, at any length."""
     weights = {id(w): w for w in (*denoiser.parameters(), *denoiser.buffers())}

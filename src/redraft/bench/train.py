@@ -151,7 +151,7 @@ def parts(run: Run) -> dict[str, float]:
 
     def backward(batch: Batch) -> dict[str, torch.Tensor]:
         for player in method.players:
-            player.optimizer.zero_grad(set_to_none=True)
+            player.forget_gradients()
         with tf32(method.rough), fusing(method.fuses):
             method.objective(batch)[0].backward()
         return {}

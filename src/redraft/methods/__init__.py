@@ -6,6 +6,7 @@ stackelberg   VSDD: noise leads (Algorithm 1)   fldd          learned marginals,
 confusion     noise is the denoiser's mistakes
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -48,7 +49,8 @@ def confusion(config: Config, V: int, max_length: int) -> ForwardProcess:
 
 def learned_semantic(config: Config, V: int, max_length: int) -> ForwardProcess:
     noise, width = config.noise, config.denoiser.width
-    scores = BilinearScores(noise.T, width, noise.hidden, noise.rank)
+    tau = {"uniform": math.inf, "semantic": noise.tau}[noise.start]
+    scores = BilinearScores(noise.T, width, noise.hidden, noise.rank, tau)
     return SemanticProcess(scores, V, width, steps(alpha_bar(noise.schedule, noise.T)))
 
 

@@ -28,7 +28,7 @@ class FLDD(Method):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.leader = Player(self.process.parameters(), self.config.leader.optimizer)
+        self.leader = Player(self.process, self.config.leader.optimizer)
         if self.config.train.compile and isinstance(self.process.network, Denoiser):
             self.process.network = compiled(self.process.network)
         self.relaxation = torch.ones((), device=self.denoiser.embeddings.device)  # of this step

@@ -2,17 +2,18 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
 
 from redraft.batches import Batch, Batches
 from redraft.config import Config, OptimizerConfig
-from redraft.denoiser import Denoiser, compiled
+from redraft.denoiser import Denoiser, compiled, inner_matrices
 from redraft.distributed import sum_gradients, total, world
 from redraft.folder import require_same
 from redraft.fusion import fusing
@@ -27,6 +28,7 @@ from redraft.objective import (
     token_losses,
     token_mean,
 )
+from redraft.optimizers import Muon, optimizers
 from redraft.precision import tf32
 from redraft.recording import Recorder
 
@@ -35,56 +37,60 @@ State = dict[str, dict[str, Tensor]]
 
 
 class Player:
-    """Parameters with their optimizer, learning-rate schedule and gradient clipping."""
+    """Parameters with their optimizers, learning-rate schedule and gradient clipping."""
 
-    def __init__(self, parameters: Iterable[nn.Parameter], config: OptimizerConfig):
+    def __init__(self, module: nn.Module, config: OptimizerConfig):
         self.config = config
-        self.parameters = [p for p in parameters if p.requires_grad]
-        device = self.parameters[0].device
-        gpu = device.type == "cuda"  # there a recorded step reads the rate from the device
-        self.optimizer = torch.optim.AdamW(
-            self.parameters,
-            lr=torch.tensor(config.lr, device=device) if gpu else config.lr,
-            betas=config.betas,
-            weight_decay=config.weight_decay,
-            fused=gpu,
-            capturable=gpu,
-        )
+        self.parameters = [p for p in module.parameters() if p.requires_grad]
+        self.optimizers = optimizers(self.parameters, inner_matrices(module), config)
 
     def aim(self, progress: float) -> None:
         """Set the learning rate for a share `progress` of the run."""
         rate = self.config.lr * schedule(self.config, progress)
-        for group in self.optimizer.param_groups:
+        for group in (group for own in self.optimizers for group in own.param_groups):
             group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
 
+    def forget_gradients(self) -> None:
+        for own in self.optimizers:
+            own.zero_grad(set_to_none=True)
+
     def move(self) -> Tensor:
-        """One optimizer step on the gradients of all processes; their norm before clipping."""
+        """One step on the gradients of all processes; their norm before clipping."""
         sum_gradients(self.parameters)
         limit = self.config.clip or math.inf
         norm = nn.utils.clip_grad_norm_(self.parameters, limit)
-        self.optimizer.step()
+        for own in self.optimizers:
+            own.step()
         return norm
 
     def state(self) -> dict[str, Tensor]:
-        """What the optimizer remembers of each parameter, by the parameter's number."""
-        memory = self.optimizer.state_dict()["state"]
-        return {f"{i}.{key}": value for i, kept in memory.items() for key, value in kept.items()}
+        """What the optimizers remember of each parameter, by the parameter's number."""
+        return {
+            f"{i}.{key}": value
+            for i, p in enumerate(self.parameters)
+            for own in self.optimizers
+            for key, value in own.state.get(p, {}).items()
+        }
 
     def restore(self, state: dict[str, Tensor], moved: bool) -> None:
         """What `state` gave; a player that has moved remembers something of every parameter."""
-        clock = torch.zeros(())
+        keepers = [(p, own) for p in self.parameters for own in self.optimizers if holds(own, p)]
         wanted = {
-            f"{i}.{key}": clock if key == "step" else p
-            for i, p in enumerate(self.parameters if moved else ())
-            for key in ("step", "exp_avg", "exp_avg_sq")
+            f"{i}.{key}": torch.zeros(()) if key == "step" else p
+            for i, (p, own) in enumerate(keepers if moved else ())
+            for key in MEMORY[type(own)]
         }
         require_same({"optimizer": state}, {"optimizer": wanted})
-        memory: dict[int, dict[str, Tensor]] = {}
-        for name, value in state.items():
-            i, _, key = name.partition(".")
-            memory.setdefault(int(i), {})[key] = value
-        groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": memory, "param_groups": groups})
+        for i, (p, own) in enumerate(keepers if moved else ()):
+            own.state[p] = {key: state[f"{i}.{key}"].to(p.device) for key in MEMORY[type(own)]}
+
+
+MEMORY = {AdamW: ("step", "exp_avg", "exp_avg_sq"), Muon: ("exp_avg",)}
+"""What an optimizer remembers of a parameter."""
+
+
+def holds(optimizer: Optimizer, parameter: nn.Parameter) -> bool:
+    return any(parameter is p for group in optimizer.param_groups for p in group["params"])
 
 
 def schedule(config: OptimizerConfig, progress: float) -> float:
@@ -117,7 +123,7 @@ class Method(ABC):
     ):
         self.config, self.denoiser, self.process = config, denoiser, process
         self.held_out, self.generator = held_out, generator
-        self.player = Player(denoiser.parameters(), config.optimizer)
+        self.player = Player(denoiser, config.optimizer)
         self.spans = ranges(config.train.bound, process.T)
         self.steps_done = 0
         self.random: Generators = generator
@@ -168,7 +174,7 @@ class Method(ABC):
     def update(self, batch: Batch) -> dict[str, Tensor]:
         """What of a step happens on the device, part by part of the batch."""
         for player in self.players:
-            player.optimizer.zero_grad(set_to_none=True)
+            player.forget_gradients()
         loss = torch.zeros((), device=batch.x0.device)
         for part in self.parts(batch, self.config.train.accumulate):
             with tf32(self.rough), fusing(self.fuses):

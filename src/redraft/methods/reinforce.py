@@ -21,7 +21,7 @@ class Reinforce(Method):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.leader = Player(self.process.scores.parameters(), self.config.leader.optimizer)
+        self.leader = Player(self.process.scores, self.config.leader.optimizer)
 
     @property
     def players(self) -> list[Player]:

@@ -57,7 +57,7 @@ class Stackelberg(Method):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.options = self.config.leader
-        self.leader = Player(self.process.scores.parameters(), self.options.optimizer)
+        self.leader = Player(self.process.scores, self.options.optimizer)
         alpha = steps(alpha_bar(self.config.noise.schedule, self.process.T))
         self.reference = UniformProcess(self.process.V, alpha).to(self.process.Q.device)
         self.variance = RunningVariance(self.options.variance_decay, self.reference.valid.device)
@@ -119,7 +119,7 @@ class Stackelberg(Method):
         normalised = normalised.clamp(-limit, limit)
         loss = score_function(noise, batch.x0, probes, normalised, batch.tokens)
         loss = loss + regularisation(noise, self.options) / batch.parts
-        self.leader.optimizer.zero_grad(set_to_none=True)
+        self.leader.forget_gradients()
         loss.backward()
         norm = self.leader.move()
         whole = rewards.sum(-1) if rewards.shape[1] == 1 else total(rewards.sum(-1))
