@@ -527,6 +527,20 @@ def test_a_fresh_leader_is_uniform_noise(rank, V, L, T, seed, schedule):
 # Semantic noise: what is learned, what is drafted, what is committed.
 
 
+@pytest.mark.parametrize("rank", [None, 2])
+@given(V=st.integers(5, 8), T=st.integers(2, 6), seed=st.integers(0, 100))
+def test_learned_noise_may_begin_at_the_fixed_semantic_kernel(rank, V, T, seed):
+    alpha, e = steps(alpha_bar("linear", T)), random_embeddings(V, seed)
+    scores = BilinearScores(T, D, hidden=6, rank=rank, tau=TAU)
+    learned = SemanticProcess(scores, V, D, alpha).double()
+    fixed = SemanticProcess(CosineScores(T, TAU), V, D, alpha).double()
+    learned.commit(e)
+    fixed.commit(e)
+    torch.testing.assert_close(learned.Q, fixed.Q)
+    move(scores, seed)
+    assert not torch.allclose(learned.draft(e).Q, fixed.Q)
+
+
 def test_only_one_factor_of_a_low_rank_kernel_starts_at_zero():
     process, scores = bilinear(6, 3, rank=2)
     assert scores.other is not None

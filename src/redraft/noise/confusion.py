@@ -21,16 +21,16 @@ class ConfusionProcess(CommittedProcess):
         super().__init__(V, alpha)
         self.bins, self.floor = bins, floor
         off_diagonal = self.valid & self.valid[:, None] & ~torch.eye(V, dtype=torch.bool)
-        start = off_diagonal.float().expand(bins, -1, -1)  # uniform, before anything is seen
-        self.register_buffer("flat", start[0] / (V - 3), persistent=False)
-        self.register_buffer("confused", start.clone())
-        self.register_buffer("committed", start.clone())
+        self.register_buffer("flat", off_diagonal.float() / (V - 3), persistent=False)
+        self.register_buffer("confused", torch.zeros(bins, V, V))
+        self.register_buffer("committed", torch.zeros(bins, V, V))
         self.rebuild()
 
+    LIVE = "confused"
     flat: Tensor
     """(V, V) the kernel of uniform noise."""
     confused: Tensor
-    """(bins, V, V) C, less its diagonal, as seen so far."""
+    """(bins, V, V) C, less its diagonal, as seen so far; zero in rows not seen yet."""
     committed: Tensor
     """(bins, V, V) C as it was at the last block's start."""
 
@@ -59,7 +59,8 @@ class ConfusionProcess(CommittedProcess):
         return drafted
 
     def committed_kernel(self) -> Tensor:
-        shares = self.committed / self.committed.sum(-1, keepdim=True).clamp_min(1e-30)
+        seen = self.committed.sum(-1, keepdim=True)
+        shares = torch.where(seen > 0, self.committed / seen.clamp_min(1e-30), self.flat)
         M = (1 - self.floor) * shares + self.floor * self.flat
         M = M + torch.diag((~self.valid).to(M.dtype))  # PAD and MASK stay what they are
         return M[self.bin_of(torch.arange(1, self.T + 1, device=M.device))]

@@ -1,7 +1,8 @@
 """Semantic noise: tokens are replaced by tokens that the denoiser embeds in a certain relation.
 
     M_t[i, j] = softmax_{j != i} s_t(i, j)      over valid states
-    learned:  s_t(i, j) = e_i A_t e_j^T,  A_t = MLP(sinusoid(t)), zero (= uniform) at the start
+    learned:  s_t(i, j) = e_i A_t e_j^T,  A_t = I / tau + MLP(sinusoid(t)), the MLP zero
+              at the start (tau = inf begins at uniform noise)
     fixed:    s_t(i, j) = cos(e_i, e_j) / tau
 
 e are the L2-normalised rows of the denoiser's embeddings. They enter in one place, `_kernel`,
@@ -9,6 +10,7 @@ detached: noise never teaches embeddings.
 """
 
 import copy
+import math
 
 import torch
 from torch import Tensor, nn
@@ -22,9 +24,16 @@ from redraft.noise.schedule import sinusoid
 class BilinearScores(nn.Module):
     """The leader's phi: A_t from the time, full (D, D) or as U_t W_t^T of a given rank."""
 
-    def __init__(self, T: int, width: int, hidden: int = 128, rank: int | None = None):
+    def __init__(
+        self,
+        T: int,
+        width: int,
+        hidden: int = 128,
+        rank: int | None = None,
+        tau: float = math.inf,
+    ):
         super().__init__()
-        self.T, self.width, self.rank = T, width, rank
+        self.T, self.width, self.rank, self.tau = T, width, rank, tau
         self.trunk = nn.Linear(hidden, hidden)
         self.head = nn.Linear(hidden, width * (rank or width))  # A_t, or U_t
         nn.init.zeros_(self.head.weight)
@@ -39,10 +48,8 @@ class BilinearScores(nn.Module):
         features = sinusoid(t, self.T, self.trunk.in_features).to(e.dtype)
         h = nn.functional.silu(self.trunk(features))  # (T, hidden)
         left = e @ self.head(h).view(self.T, self.width, -1)  # (T, V, D or rank)
-        if self.other is None:
-            return left @ e.T
-        right = e @ self.other(h).view(self.T, self.width, -1)  # (T, V, rank)
-        return left @ right.mT
+        right = e if self.other is None else e @ self.other(h).view(self.T, self.width, -1)
+        return left @ right.mT + e @ e.T / self.tau
 
 
 class CosineScores(nn.Module):
@@ -66,6 +73,7 @@ class SemanticProcess(CommittedProcess):
         self.register_buffer("embeddings", torch.zeros(V, width))
         self.rebuild()
 
+    LIVE = "scores"
     embeddings: Tensor
     """(V, D) as they were when last committed."""
 
