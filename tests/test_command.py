@@ -8,6 +8,7 @@ import pytest
 import redraft
 from redraft.cli import main
 from redraft.config import read_recipe, recipe_names
+from redraft.methods import METHODS
 
 SMALL = [
     "--train.steps", "6", "--train.batch", "8", "--train.log-every", "2", "--train.validate", "8",
@@ -70,7 +71,13 @@ def test_a_loaded_model_is_the_trained_one(folder: Path, tmp_path: Path):
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_recipe_can_be_read(name: str):
-    assert read_recipe(name).train.steps
+    assert read_recipe(name).method in METHODS
+
+
+def test_compared_recipes_differ_in_their_noise_alone():
+    recipes = [read_recipe(f"molecules/{method}") for method in METHODS]
+    for part in ("seed", "data", "denoiser", "optimizer", "train"):
+        assert len({repr(getattr(recipe, part)) for recipe in recipes}) == 1
 
 
 BAD = {
