@@ -414,6 +414,21 @@ def test_credits_draw_nothing_and_touch_nothing(credit):
     assert same(grads, [p.grad for p in method.denoiser.parameters()])
 
 
+def test_the_leader_judges_the_loss_that_the_follower_descends_on(monkeypatch):
+    method = make_method("vsdd", train={"auxiliary": 0.7})
+    seen = []
+
+    def credit(game: Game, probes: list[list[Draw]], gamma: float) -> Tensor:
+        seen.append((game, probes[0]))
+        return torch.arange(len(probes), dtype=torch.float64)[:, None]
+
+    monkeypatch.setitem(CREDITS, "batch", credit)
+    method.lead(method.held_out[0], 0.5)
+    ((game, probe),) = seen
+    own = method.losses(game.noise, game.batch, probe)
+    torch.testing.assert_close(game.follower_losses(game.theta, probe), own)
+
+
 @pytest.mark.parametrize("credit", CREDITS)
 @pytest.mark.parametrize("bound", ["joint", "split"])
 def test_the_leaders_move_leaves_the_follower_bit_for_bit(credit, bound):

@@ -420,6 +420,24 @@ def test_losses_are_zero_at_pad(kind):
 
 
 @pytest.mark.parametrize("kind", ["uniform", "semantic", "absorbing"])
+@given(L=st.integers(1, 5), seed=seeds, weight=st.floats(0.1, 3))
+def test_the_auxiliary_loss_speaks_of_every_token_that_is_not_known(kind, L, seed, weight):
+    process, denoiser = Model(kind, 1, seed=0).process, tiny("rotary")
+    x0 = nn.functional.pad(sequences(3, L, seed), (0, 1), value=PAD)
+    t = torch.tensor(np.random.default_rng(seed).integers(1, T + 1, size=3))
+    draw = Draw(process.corrupt(x0, t, torch.Generator().manual_seed(seed)), t, T)
+    with torch.no_grad():
+        plain = token_losses(denoiser, process, x0, [draw])
+        more = token_losses(denoiser, process, x0, [draw], auxiliary=weight) - plain
+        p = denoiser(draw.xt, t).softmax(-1)
+    for b in range(3):
+        for l in range(L + 1):
+            known = x0[b, l] == PAD or (kind == "absorbing" and draw.xt[b, l] == x0[b, l])
+            expected = 0.0 if known else -weight * math.log(p[b, l, x0[b, l]])
+            assert more[b, l].item() == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "semantic", "absorbing"])
 @positions
 @given(L=st.integers(1, 5), pads=st.integers(1, 5), seed=seeds)
 def test_columns_of_pad_change_nothing(kind, positions, L, pads, seed):

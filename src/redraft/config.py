@@ -4,6 +4,7 @@ Nothing here imports torch, so that `--help` answers at once.
 """
 
 import dataclasses
+import math
 import tomllib
 import types
 import typing
@@ -140,6 +141,8 @@ class TrainConfig:
     """Parts of a batch whose gradients are summed one after the other, where memory is short."""
     bound: Literal["joint", "split"] = "joint"
     """Estimator of the bound: one pass with t in 1..T, or the paper's two passes."""
+    auxiliary: float = 0.0
+    """Weight of -log p(x_0 | x_t) beside the bound; FLDD, which has no p(x_0), goes without."""
     precision: Literal["float32", "bf16"] = "float32"
     """Arithmetic of the denoiser; the bound itself is always computed in float32."""
     ema: float = 0.999
@@ -170,6 +173,10 @@ class TrainConfig:
             self.accumulate >= 1 and self.batch % self.accumulate == 0,
             f"train.batch must be a multiple of train.accumulate, got {self.batch} and "
             f"{self.accumulate}",
+        )
+        check(
+            0 <= self.auxiliary < math.inf,
+            f"train.auxiliary must be at least 0, got {self.auxiliary}",
         )
         check(0 <= self.ema < 1, f"train.ema must be in [0, 1), got {self.ema}")
         check(self.log_every >= 1, f"train.log_every must be at least 1, got {self.log_every}")

@@ -6,6 +6,9 @@
 where the term at t=1 is -log p_theta(x_0 | x_1). The sum is estimated range by range: one t drawn
 from {low .. high}, its KL weighted by the number of steps in the range. So "joint" is one range
 1..T and one pass, the paper's "split" is 2..T beside 1..1, and the exact bound is T ranges of one.
+
+What is differentiated may hold a share of -log p_theta(x_0 | x_t) beside the bound, as in D3PM: it
+speaks of every token at every t, where the bound is nearly silent of those that did not change.
 """
 
 from collections.abc import Callable
@@ -79,13 +82,19 @@ def token_losses(
     x0: Tensor,
     draws: list[Draw],
     padded: bool = True,
+    auxiliary: float = 0.0,
 ) -> Tensor:
-    """(B, L) estimate of every token's share of the bound, in nats; 0 at PAD."""
+    """(B, L) estimate of every token's share of the bound, in nats; 0 at PAD.
+
+    With a weight `auxiliary` on -log p(x_0 | x_t) beside it.
+    """
     total = torch.zeros((), device=x0.device)
     for draw in draws:
         logits = denoiser(draw.xt, draw.t, padded)
         with torch.autocast(x0.device.type, enabled=False):
             total = total + draw.weight * process.step_kl(draw.xt, x0, logits, draw.t)
+            if auxiliary:
+                total = total + auxiliary * process.clean_nll(draw.xt, x0, logits)
     return torch.where(x0 == PAD, 0, total)
 
 

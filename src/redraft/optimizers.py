@@ -99,6 +99,6 @@ def orthogonal(G: Tensor) -> Tensor:
     X = X / X.norm(dim=(-2, -1), keepdim=True).clamp_min(1e-7)
     for a, b, c in SPREADING:
         A = X @ X.mT
-        X = a * X + (b * A + c * A @ A) @ X
+        X = torch.baddbmm(X, torch.baddbmm(A, A, A, beta=b, alpha=c), X, beta=a)
     X = X.mT if G.shape[-2] > G.shape[-1] else X
     return X.to(G.dtype)

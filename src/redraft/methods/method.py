@@ -249,6 +249,8 @@ class Method(ABC):
         return corrupt(process, x0, draw_times(x0, self.spans, self.random), self.random)
 
     def losses(self, process: ForwardProcess, batch: Batch, draws: list[Draw]) -> Tensor:
-        """(B, L) the bound's estimate for every token of the batch."""
+        """(B, L) what the denoiser descends on, for every token of the batch."""
         with self.autocast():
-            return token_losses(self.predictor, process, batch.x0, draws, batch.padded)
+            return token_losses(
+                self.predictor, process, batch.x0, draws, batch.padded, self.config.train.auxiliary
+            )

@@ -111,7 +111,8 @@ class Stackelberg(Method):
         times = draw_times(batch.x0, self.spans, self.random)
         draw = partial(corrupt, x0=batch.x0, times=times, generator=self.random)
         fixed = noise.detached()
-        game = Game(self.denoiser, fixed, self.reference, batch, draw(self.reference), self.slope)
+        share, truth = self.config.train.auxiliary, draw(self.reference)
+        game = Game(self.denoiser, fixed, self.reference, batch, truth, self.slope, share)
         probes = [draw(noise) for _ in range(self.options.probes)]
         rewards = CREDITS[self.options.credit](game, probes, self.options.gamma)  # (K, 1 or B)
         limit = self.options.clip_reward
@@ -147,9 +148,10 @@ class Game:
         batch: Batch,
         draws: list[Draw],
         slope: Callable[[ForwardProcess, Batch, list[Draw]], Parameters] | None = None,
+        auxiliary: float = 0.0,
     ):
         self.denoiser, self.noise, self.reference = denoiser, noise, reference
-        self.batch, self.draws, self.slope = batch, draws, slope
+        self.batch, self.draws, self.slope, self.auxiliary = batch, draws, slope, auxiliary
         self.theta = dict(denoiser.named_parameters())
 
     def predictor(self, theta: Parameters) -> Predictor:
@@ -176,9 +178,8 @@ class Game:
 
     def follower_losses(self, theta: Parameters, probe: list[Draw]) -> Tensor:
         """(B, L) L^F on a probe, the noise held fixed, in full precision at any theta."""
-        return token_losses(
-            self.predictor(theta), self.noise, self.batch.x0, probe, self.batch.padded
-        )
+        x0, padded = self.batch.x0, self.batch.padded
+        return token_losses(self.predictor(theta), self.noise, x0, probe, padded, self.auxiliary)
 
     def response(self, probe: list[Draw], gamma: float) -> Parameters:
         """theta after one step of size gamma down the gradient of L^F on a probe."""

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from redraft.fusion import fusable
 from redraft.noise.draws import Generators, uniform
 from redraft.noise.markov import MarkovProcess, check_times
-from redraft.noise.process import full_precision, indicator
+from redraft.noise.process import indicator, negative_log
 from redraft.tokenizers.base import MASK, PAD
 
 
@@ -53,8 +52,11 @@ class AbsorbingProcess(MarkovProcess):
         return torch.where((xt == MASK)[..., None], unmasking, current)
 
     def step_kl(self, xt: Tensor, x0: Tensor, logits: Tensor, t: Tensor) -> Tensor:
-        nll = negative_log(logits, x0)
-        return (1 - self._stay(t))[:, None].to(nll.dtype) * nll * (xt == MASK)
+        nll = self.clean_nll(xt, x0, logits)
+        return (1 - self._stay(t))[:, None].to(nll.dtype) * nll
+
+    def clean_nll(self, xt: Tensor, x0: Tensor, logits: Tensor) -> Tensor:
+        return negative_log(logits, x0) * (xt == MASK)
 
     def prior(self, x: Tensor, generator: Generators = None) -> Tensor:
         return torch.where(x == PAD, x, MASK)
@@ -66,10 +68,3 @@ class AbsorbingProcess(MarkovProcess):
         check_times(times, self.T)
         coarse = self.alpha_bar[[0, *times]]
         return AbsorbingProcess(self.V, coarse, coarse.dtype).to(coarse.device)
-
-
-@fusable
-def negative_log(logits: Tensor, x0: Tensor) -> Tensor:
-    """(B, L) -log p(x_0), of valid tokens."""
-    log_p = full_precision(logits).log_softmax(-1)
-    return -log_p.gather(-1, x0.clamp_min(MASK + 1)[..., None]).squeeze(-1)

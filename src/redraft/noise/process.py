@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from redraft.errors import UserError
+from redraft.fusion import fusable
 from redraft.noise.draws import Generators, uniform
 from redraft.tokenizers.base import MASK, PAD
 
@@ -63,6 +64,10 @@ class ForwardProcess(nn.Module, ABC):
         p = full_precision(logits).softmax(-1)
         return categorical_kl(self.posterior(xt, x0, t), self.reverse(xt, p, t))
 
+    def clean_nll(self, xt: Tensor, x0: Tensor, logits: Tensor) -> Tensor:
+        """-log p_theta(x_0 | x_t), (B, L); 0 where x_t tells x_0."""
+        return negative_log(logits, x0)
+
 
 def categorical_kl(q: Tensor, p: Tensor) -> Tensor:
     """KL(q || p) over the last axis with 0 log 0 = 0, in the backward pass too."""
@@ -70,6 +75,13 @@ def categorical_kl(q: Tensor, p: Tensor) -> Tensor:
     support = q > 0
     log_ratio = torch.where(support, q, 1).log() - torch.where(support, p.clamp_min(tiny), 1).log()
     return (q * log_ratio).sum(-1)
+
+
+@fusable
+def negative_log(logits: Tensor, x0: Tensor) -> Tensor:
+    """(B, L) -log p(x_0), of valid tokens."""
+    log_p = full_precision(logits).log_softmax(-1)
+    return -log_p.gather(-1, x0.clamp_min(MASK + 1)[..., None]).squeeze(-1)
 
 
 def full_precision(x: Tensor) -> Tensor:
