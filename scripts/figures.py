@@ -1,0 +1,97 @@
+"""Figures of docs/ over several methods, from the files under results/.
+
+    python scripts/figures.py [RUN/metrics.jsonl...]
+
+Writes docs/figures/NAME.svg, NAME.png and captions.json; what has no results yet is left out. The
+learning curves are of the runs named, whose metrics are not kept under results/.
+"""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from redraft.evaluation.results import named
+from redraft.report import comparisons
+from redraft.report.comparisons import CAPTIONS, Result, Run
+from redraft.report.style import LOOKS, look, save
+
+ROOT = Path(__file__).parents[1]
+
+DRAWN: dict[str, tuple[str, Callable[[Sequence[Result]], Figure]]] = {
+    "validity": ("generation", comparisons.validity),
+    "redrafting": ("redrafting", comparisons.redrafting),
+    "steps": ("steps", comparisons.steps),
+}
+"""Figures, of which experiment they are, and how they are drawn."""
+
+
+def results_of(experiment: str, folder: Path) -> list[Result]:
+    """The plain runs, of every seed; variants, such as tiny ones, are told and left out."""
+    found = []
+    for path in sorted(folder.glob(f"{experiment}-*.json")):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        if path.name == named(f"{experiment}-{result['method']}", result["seed"]):
+            found.append(result)
+        else:
+            print(f"{path.name} is in no figure: it is a variant")
+    return found
+
+
+def runs_of(paths: Sequence[Path]) -> list[Run]:
+    """Named by their methods, and by their folders or files where a method comes twice."""
+    names = [path.parent.name if path.stem == "metrics" else path.stem for path in paths]
+    methods = [method_of(path, name) for path, name in zip(paths, names, strict=True)]
+    times = Counter(methods)
+    return [
+        Run(
+            look(method).name + (f" ({name})" if times[method] > 1 else ""),
+            method,
+            [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()],
+        )
+        for path, name, method in zip(paths, names, methods, strict=True)
+    ]
+
+
+def method_of(path: Path, name: str) -> str:
+    """As the run's config says; without one, the method that the name begins with."""
+    config = path.with_name("config.json")
+    if config.exists():
+        return json.loads(config.read_text(encoding="utf-8"))["config"]["method"]
+    return max((method for method in LOOKS if name.startswith(method)), key=len, default=name)
+
+
+def figures(results: Path, metrics: Sequence[Path]) -> Iterator[tuple[str, Figure]]:
+    for name, (experiment, draw) in DRAWN.items():
+        found = results_of(experiment, results / "molecules")
+        if found:
+            yield name, draw(found)
+        else:
+            print(f"{name} is left out: no plain results/molecules/{experiment}-METHOD.json")
+    if metrics:
+        yield "learning", comparisons.learning(runs_of(metrics))
+    else:
+        print("learning is left out: name the metrics.jsonl of some runs to draw them")
+
+
+def main(metrics: Sequence[Path], results: Path, out: Path) -> int:
+    missing = [str(path) for path in metrics if not path.is_file()]
+    if missing:
+        print(f"expected files of metrics, got {', '.join(missing)}", file=sys.stderr)
+        return 2
+    for name, figure in figures(results, metrics):
+        for ending in ("svg", "png"):
+            print(f"written: {save(figure, out / f'{name}.{ending}')}")
+    there = {name: text for name, text in CAPTIONS.items() if (out / f"{name}.svg").exists()}
+    if there:
+        text = json.dumps(there, indent=1, ensure_ascii=False) + "\n"
+        (out / "captions.json").write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    given = [Path(name) for name in sys.argv[1:]]
+    sys.exit(main(given, ROOT / "results", ROOT / "docs" / "figures"))
