@@ -1,9 +1,14 @@
-"""`redraft compare`: one budget, one table, and no work done twice."""
+"""`redraft compare`: one budget, one table, and no work done twice, on however many machines."""
 
+import dataclasses
 import json
+import shutil
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from mistakes import message
 from tiny import tiny
 
 import redraft
@@ -11,64 +16,178 @@ from redraft import comparison
 from redraft.cli import main
 from redraft.data.molecules import canonical_or_none
 from redraft.errors import Stopped
+from redraft.evaluation import results
+from redraft.experiments import drawn, steps
+from redraft.experiments.drawn import Amounts
+
+FEW = ("-n", "40", "--fewer", "30", "--redrafts", "8")
+AMOUNTS = Amounts(40, 30, 8)
+EXPERIMENTS = {
+    "mdlm": {"generation", "steps", "redrafting"},
+    "vsdd": {"generation", "steps", "redrafting", "noise"},
+}
+"""A mask is not learned, so that there is nothing to say of it."""
+
+
+def write_recipe(folder: Path, method: str, name: str) -> str:
+    """A tiny recipe as a file; its T leaves one number of fewer steps."""
+    config = tiny(method).to_dict()
+    config["noise"]["T"] = 6
+    lines = [f'method = "{method}"']
+    for section in ("data", "noise", "denoiser", "train"):
+        lines.append(f"[{section}]")
+        lines += [f"{k} = {json.dumps(v)}" for k, v in config[section].items() if v is not None]
+    (folder / f"{name}.toml").write_text("\n".join(lines) + "\n")
+    return str(folder / f"{name}.toml")
 
 
 @pytest.fixture(scope="module")
 def recipes(tmp_path_factory) -> list[str]:
-    """Two tiny recipes as files."""
     folder = tmp_path_factory.mktemp("recipes")
-    paths = []
-    for method in ("mdlm", "vsdd"):
-        config = tiny(method).to_dict()
-        lines = [f'method = "{method}"']
-        for section in ("data", "noise", "denoiser", "train"):
-            lines.append(f"[{section}]")
-            lines += [f"{k} = {json.dumps(v)}" for k, v in config[section].items() if v is not None]
-        (folder / f"{method}.toml").write_text("\n".join(lines) + "\n")
-        paths.append(str(folder / f"{method}.toml"))
-    return paths
+    return [write_recipe(folder, method, method) for method in ("mdlm", "vsdd")]
 
 
 @pytest.fixture(scope="module")
 def done(recipes, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "comparison"
-    assert main(["compare", *recipes, "-n", "40", "--out", str(out)]) == 0
+    assert main(["compare", *recipes, *FEW, "--out", str(out)]) == 0
     return out
 
 
-def test_numbers_and_differences_are_written(done: Path, recipes):
+@pytest.fixture
+def at_home(done: Path, tmp_path: Path) -> Path:
+    """Another machine: what was drawn, without the runs."""
+    for folder in done.glob("*.drawn"):
+        shutil.copytree(folder, tmp_path / "home" / folder.name)
+    return tmp_path / "home"
+
+
+def forbid_work(monkeypatch) -> None:
+    """Neither training nor drawing nor a model."""
+    monkeypatch.setattr(comparison.trainer, "train", None)
+    monkeypatch.setattr(comparison.trainer, "resume", None)
+    monkeypatch.setattr(comparison.checkpoint, "load", None)
+    monkeypatch.setattr(redraft.Model, "sample", None)
+
+
+def everything(out: Path) -> dict[str, Any]:
+    """All that was measured."""
+    paths = [*out.glob("comparison*.json"), *out.glob("results/*/*.json")]
+    return {str(path.relative_to(out)): json.loads(path.read_text()) for path in paths}
+
+
+# Numbers
+
+
+def test_every_experiment_leaves_a_result(done: Path):
+    for method, experiments in EXPERIMENTS.items():
+        files = (done / "results" / "molecules").glob(f"*-{method}.json")
+        found = {
+            result["experiment"]: result for result in (json.loads(f.read_text()) for f in files)
+        }
+        assert set(found) == experiments
+        n = {"generation": 40, "steps": 30, "redrafting": 8}
+        assert n.items() <= {name: result["n"] for name, result in found.items()}.items()
+        assert {"validity@5", "validity@6"} <= set(found["steps"]["metrics"])
+        assert {"validity@20", "validity@60"} <= set(found["redrafting"]["metrics"])
+
+
+def test_the_report_holds_generation_and_differences(done: Path, recipes):
     report = json.loads((done / "comparison.json").read_text())
     assert report["recipes"] == recipes
-    assert [result["method"] for result in report["results"]] == ["mdlm", "vsdd"]
-    (apart,) = report["differences"]
-    values = [r["metrics"]["validity"]["value"] for r in report["results"]]
-    assert apart["value"] == pytest.approx(values[1] - values[0])
-    assert apart["low"] <= apart["value"] <= apart["high"]
-    for result in report["results"]:
-        path = done / "results" / "molecules" / f"generation-{result['method']}.json"
+    for result, method in zip(report["results"], EXPERIMENTS, strict=True):
+        path = done / "results" / "molecules" / f"generation-{method}.json"
         assert json.loads(path.read_text()) == result
+    for row in report["differences"]:
+        first, other = (
+            json.loads((done / "results/molecules" / f"{row['experiment']}-{m}.json").read_text())
+            for m in EXPERIMENTS
+        )
+        values = [result["metrics"][row["metric"]]["value"] for result in (first, other)]
+        assert row["value"] == pytest.approx(values[1] - values[0])
+        assert row["low"] <= row["value"] <= row["high"]
+    metrics = [row["metric"] for row in report["differences"]]
+    assert metrics[0] == "validity" and "exact_recovery@40" in metrics
 
 
 def test_samples_are_what_was_measured(done: Path):
     report = json.loads((done / "comparison.json").read_text())
-    for result, file in zip(report["results"], sorted(done.glob("*.smi")), strict=True):
-        drawn = file.read_text().splitlines()
-        valid = sum(canonical_or_none(s) is not None for s in drawn)
-        assert result["n"] == len(drawn) == 40
+    files = sorted(done.glob("*.drawn/samples.smi"))
+    for result, file in zip(report["results"], files, strict=True):
+        lines = file.read_text().splitlines()
+        valid = sum(canonical_or_none(s) is not None for s in lines)
+        assert result["n"] == len(lines) == 40
         assert result["metrics"]["validity"]["value"] == pytest.approx(valid / 40)
 
 
-def test_nothing_is_done_twice(done: Path, recipes, monkeypatch, capsys):
-    before = (done / "comparison.json").read_text()
-    monkeypatch.setattr(comparison.trainer, "train", None)
-    monkeypatch.setattr(comparison.trainer, "resume", None)
-    monkeypatch.setattr(redraft.Model, "sample", None)
-    assert main(["compare", *recipes, "-n", "40", "--out", str(done)]) == 0
-    assert "difference" not in capsys.readouterr().err
-    assert (done / "comparison.json").read_text() == before
+def test_all_steps_are_as_many_samples_as_fewer(done: Path):
+    (folder,) = done.glob("*mdlm-seed0.drawn")
+    found = drawn.read(folder)
+    assert {number: len(lines) for number, lines in found.by_steps().items()} == {5: 30, 6: 30}
+    assert found.by_steps()[6] == found.samples()[:30]
 
 
-def test_it_goes_on_where_it_stopped(recipes, done: Path, tmp_path: Path, monkeypatch):
+@pytest.mark.parametrize("experiment", ["generation", "steps", "redrafting"])
+def test_a_run_is_evaluated_alike(experiment, done: Path, tmp_path: Path):
+    """Drawn and measured at once, or one after the other: the same numbers."""
+    (run,) = (path.parent for path in done.glob("*vsdd-seed0/config.json"))
+    n = {"generation": 40, "steps": 30, "redrafting": 8}[experiment]
+    flags = ["--experiment", experiment, "-n", str(n), "--out", str(tmp_path)]
+    assert main(["evaluate", str(run), *flags]) == 0
+    name = f"molecules/{experiment}-vsdd.json"
+    once, twice = (json.loads((f / name).read_text()) for f in (tmp_path, done / "results"))
+    if experiment == "steps":  # 30 of 40 samples are not 30 samples
+        once["metrics"], twice["metrics"] = (
+            {k: v for k, v in found["metrics"].items() if k.endswith("@5")}
+            for found in (once, twice)
+        )
+    assert once == twice
+
+
+def test_noise_is_looked_at_without_the_run(at_home: Path, done: Path, tmp_path: Path):
+    (folder,) = at_home.glob("*vsdd-seed0.drawn")
+    assert main(["noise", str(folder), "--out", str(tmp_path)]) == 0
+    name = "molecules/noise-vsdd.json"
+    once, twice = (json.loads((f / name).read_text()) for f in (tmp_path, done / "results"))
+    assert once == twice
+    assert (tmp_path / "molecules" / "noise-vsdd.png").exists()
+
+
+def test_recipes_of_one_method_keep_their_own_results(done: Path, recipes, tmp_path: Path):
+    (source,) = done.glob("*mdlm-seed0.drawn")
+    entries = []
+    for name in ("one", "two"):
+        entries += comparison.contenders([write_recipe(tmp_path, "mdlm", name)], tmp_path / "out")
+        shutil.copytree(source, entries[-1].drawn)
+    found = [comparison.draw(entry, AMOUNTS) for entry in entries]
+    comparison.measure(entries, found, tmp_path / "out")
+    files = (tmp_path / "out").glob("results/molecules/generation-mdlm-*.json")
+    assert {path.stem[-4:] for path in files} == {"-one", "-two"}
+
+
+def test_a_seed_is_a_variant(tmp_path: Path):
+    found = {"experiment": "generation", "method": "vsdd", "domain": "molecules", "seed": 0}
+    names = [results.write({**found, "seed": seed}, tmp_path).name for seed in (0, 1)]
+    assert names == ["generation-vsdd.json", "generation-vsdd-seed1.json"]
+
+
+# Nothing twice, anywhere
+
+
+def test_nothing_is_done_twice(done: Path, recipes, monkeypatch):
+    before = everything(done)
+    forbid_work(monkeypatch)
+    assert main(["compare", *recipes, *FEW, "--out", str(done)]) == 0
+    assert everything(done) == before
+
+
+def test_the_run_is_not_needed_to_measure(done: Path, at_home: Path, recipes, monkeypatch):
+    forbid_work(monkeypatch)
+    assert main(["compare", *recipes, *FEW, "--out", str(at_home)]) == 0
+    assert everything(at_home) == everything(done)
+
+
+def test_it_goes_on_where_training_stopped(recipes, done: Path, tmp_path: Path, monkeypatch):
     """Stopped while the second recipe is trained: the first is kept, the second continued."""
     out, real = tmp_path / "again", comparison.trainer.train
 
@@ -84,29 +203,117 @@ def test_it_goes_on_where_it_stopped(recipes, done: Path, tmp_path: Path, monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(comparison.trainer, "train", stopped)
-        assert main(["compare", *recipes, "-n", "40", "--out", str(out)]) == 130
+        assert main(["compare", *recipes, *FEW, "--out", str(out)]) == 130
     assert not (out / "comparison.json").exists()
-    assert main(["compare", *recipes, "-n", "40", "--out", str(out)]) == 0
-    for name in ("mdlm-seed0.smi", "vsdd-seed0.smi"):
-        (one,), (other,) = list(out.glob(f"*{name}")), list(done.glob(f"*{name}"))
-        assert one.read_text() == other.read_text()
+    assert main(["compare", *recipes, *FEW, "--out", str(out)]) == 0
+    timed = {drawn.SUMMARY, drawn.CURVES, "manifest.json"}
+    files = [path for path in done.glob("*.drawn/*") if path.name not in timed]
+    assert len(files) == 3 + 4
+    for path in files:
+        assert (out / path.relative_to(done)).read_bytes() == path.read_bytes()
 
 
-def test_without_rdkit_models_and_samples_wait_for_it(recipes, tmp_path, monkeypatch, capsys):
-    out = tmp_path / "gpu"
-    monkeypatch.setattr(comparison, "rdkit_version", lambda: None)
-    assert main(["compare", recipes[0], "-n", "10", "--out", str(out)]) == 2
+def test_it_goes_on_where_drawing_stopped(molecules, tmp_path: Path, monkeypatch):
+    model, folder = redraft.load(molecules, "cpu"), tmp_path / "x.drawn"
+    monkeypatch.setattr(steps, "FEWER", (2, 3))
+
+    def stopped(*_, **__):
+        raise Stopped("stopped", 130)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(drawn.redrafting, "draw", stopped)
+        with pytest.raises(Stopped):
+            drawn.draw(model, folder, AMOUNTS)
+    assert drawn.find(folder) is None
+    samples = {path.name: path.read_text() for path in folder.glob("*.smi")}
+    assert set(samples) == {"samples.smi", "samples-2.smi", "samples-3.smi"}
+    with monkeypatch.context() as patch:
+        patch.setattr(redraft.Model, "sample", stopped)
+        found = drawn.draw(model, folder, AMOUNTS)
+    assert found == drawn.find(folder)
+    assert {path.name: path.read_text() for path in folder.glob("*.smi")} == samples
+    assert len(found.redrafts()) == 3 * 8
+
+
+def test_what_was_drawn_from_another_run_goes(molecules, tmp_path: Path):
+    model, folder = redraft.load(molecules, "cpu"), tmp_path / "x.drawn"
+    found = drawn.draw(model, folder, Amounts(5, 5, 2))
+    original = found.samples()
+    (folder / drawn.SAMPLES).write_text("CCO\n" * 5)
+    assert drawn.draw(model, folder, Amounts(5, 5, 3)).samples() == ["CCO"] * 5  # as many: kept
+    model.trained.summary |= {"seconds": 1e9}
+    assert drawn.draw(model, folder, Amounts(5, 5, 3)).samples() == original
+
+
+def test_steps_that_cannot_be_left_out_are_not_drawn(tmp_path: Path, capsys):
+    config = dataclasses.replace(
+        tiny("fldd", steps=2), noise=dataclasses.replace(tiny("fldd").noise, T=6)
+    )
+    model = redraft.train(config, tmp_path / "run")
+    found = drawn.draw(
+        model, tmp_path / "run.drawn", Amounts(4, 4, 2), tmp_path / "run/metrics.jsonl"
+    )
+    assert found.by_steps() == {} and found.kernel() is None
+    names = {"summary.json", "samples.smi", "redrafts.jsonl", "metrics.jsonl", "manifest.json"}
+    assert {path.name for path in found.folder.iterdir()} == names
+    assert main(["evaluate", str(tmp_path / "run"), "--experiment", "steps"]) == 2
+    assert "in all its 6 steps only" in capsys.readouterr().err
+
+
+# Two machines
+
+
+def test_there_and_back(recipes, tmp_path: Path, monkeypatch):
+    """Trained and drawn without RDKit and without the command; measured from what was drawn."""
+    there, back = tmp_path / "gpu", tmp_path / "home"
+    with monkeypatch.context() as patch:
+        for name in ("rdkit", "tyro"):
+            patch.setitem(sys.modules, name, None)
+        for entry in comparison.contenders(recipes, there):
+            comparison.draw(entry, AMOUNTS)
+    for folder in there.glob("*.drawn"):
+        shutil.copytree(folder, back / folder.name)
+    for out in (there, back):
+        assert main(["compare", *recipes, *FEW, "--out", str(out)]) == 0
+    assert everything(there) == everything(back)
+    assert len(everything(back)) == 1 + sum(map(len, EXPERIMENTS.values()))
+    (curves,) = back.glob("*vsdd-seed0.drawn/metrics.jsonl")
+    assert "validation/bound_end" in curves.read_text()
+
+
+def test_without_rdkit_all_that_was_drawn_waits_for_it(done, at_home, recipes, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "rdkit", None)
+    assert main(["compare", *recipes, *FEW, "--out", str(at_home)]) == 2
     assert "where RDKit is installed" in capsys.readouterr().err
-    assert len(list(out.glob("*.smi"))) == 1
-    monkeypatch.undo()
-    assert main(["compare", recipes[0], "-n", "10", "--out", str(out)]) == 0
+    assert not everything(at_home)
+
+
+def test_nothing_is_trained_where_only_what_was_drawn_is(at_home, recipes, monkeypatch, capsys):
+    forbid_work(monkeypatch)
+    assert main(["compare", *recipes, "-n", "41", "--out", str(at_home)]) == 2
+    error = capsys.readouterr().err
+    assert "41 samples" in error and "is not here" in error
+
+
+def test_damage_on_the_way_is_told(at_home: Path, recipes, capsys):
+    (path,) = at_home.glob("*mdlm-seed0.drawn/redrafts.jsonl")
+    path.write_text(path.read_text()[:-10])
+    assert main(["compare", *recipes, *FEW, "--out", str(at_home)]) == 2
+    assert "redrafts.jsonl is damaged" in capsys.readouterr().err
+
+
+# Mistakes
 
 
 def test_a_budget_is_the_same_for_all(tmp_path: Path):
     entries = comparison.contenders(
-        ["tiny/vsdd", "tiny/mdlm", "tiny/vsdd"], tmp_path, seconds=5, seed=3, data=None
+        ["tiny/vsdd", "tiny/mdlm", "tiny/vsdd"], tmp_path, seconds=5, seed=3
     )
     assert [entry.name for entry in entries] == ["tiny/vsdd", "tiny/mdlm"]
+    assert [entry.drawn.name for entry in entries] == [
+        "tiny-vsdd-seed3.drawn",
+        "tiny-mdlm-seed3.drawn",
+    ]
     for entry in entries:
         assert (entry.config.train.seconds, entry.config.train.steps) == (5, None)
         assert entry.config.seed == 3
@@ -118,6 +325,7 @@ def test_a_budget_is_the_same_for_all(tmp_path: Path):
         (["tiny/vsd"], "tiny/vsd"),
         ([], "at least one recipe"),
         (["tiny/vsdd", "-n", "0"], "got 0"),
+        (["tiny/vsdd", "--redrafts", "-2"], "got -2"),
         (["tiny/vsdd", "--seconds", "-1"], "got -1"),
         (["bench/stories"], "stories"),
     ],
@@ -129,6 +337,7 @@ def test_mistakes_are_told_before_anything_is_trained(flags, said, tmp_path: Pat
     assert not (tmp_path / "out").exists()
 
 
-def test_another_budget_is_another_folder(done: Path, recipes, capsys):
-    assert main(["compare", *recipes, "-n", "40", "--seconds", "1", "--out", str(done)]) == 2
-    assert "another recipe or budget" in capsys.readouterr().err
+def test_another_budget_is_another_folder(done: Path, at_home: Path, recipes):
+    for out in (done, at_home):
+        (entry,) = comparison.contenders(recipes[:1], out, seconds=1)
+        assert "another recipe or budget" in message(comparison.draw, entry, AMOUNTS)

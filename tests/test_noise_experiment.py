@@ -9,12 +9,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from mistakes import message
 from scipy.stats import spearmanr
 from tiny import tiny
 
 import redraft
 from redraft.cli import main
 from redraft.experiments import noise
+from redraft.experiments.noise import Kernel, measures
 from redraft.noise.semantic import BilinearScores, SemanticProcess
 from redraft.tokenizers.base import EOS
 
@@ -22,6 +24,12 @@ from redraft.tokenizers.base import EOS
 @pytest.fixture
 def model(molecules) -> redraft.Model:
     return redraft.load(molecules, "cpu")
+
+
+def kernel_of(model: redraft.Model) -> Kernel:
+    kernel = noise.kernel_of(model)
+    assert kernel is not None
+    return kernel
 
 
 def play(model: redraft.Model, scale: float) -> None:
@@ -48,38 +56,52 @@ def test_the_correlation_is_that_of_all_pairs(n, seed):
 
 def test_a_kernel_of_similarity_follows_the_embeddings(model):
     play(model, 3.0)
-    found = noise.run(model)
+    found = measures(kernel_of(model))
     assert all(found[f"spearman@{t}"].value > 0.8 for t in noise.times_of(5))
     assert found["entropy_share"].value < 1
 
 
 def test_without_preferences_there_is_nothing_to_follow(model):
     play(model, 0.0)
-    found = noise.run(model)
+    found = measures(kernel_of(model))
     assert found["entropy_share"].value == pytest.approx(1, abs=1e-5)
     V = len(model.tokenizer) - EOS
     assert found["entropy_mean"].value == pytest.approx(math.log(V - 1), rel=1e-5)
-    M = noise.kernel_of(model)
+    M = kernel_of(model).M
     np.testing.assert_allclose(M[:, ~np.eye(V, dtype=bool)], 1 / (V - 1), rtol=1e-4)
 
 
 def test_a_collapsed_kernel_is_seen(model):
     play(model, 200.0)
-    found = noise.run(model)
+    found = measures(kernel_of(model))
     assert found["entropy_min"].value <= found["entropy_mean"].value
     assert found["entropy_share"].value < 0.25
-    (first, *_) = noise.collapse_table(model)
+    (first, *_) = noise.collapse_table(kernel_of(model))
     assert first["becomes"][0][1] > 0.5
 
 
 def test_the_table_names_what_tokens_become(model):
-    M, tokens = noise.kernel_of(model), model.tokenizer.tokens[EOS:]
-    table = noise.collapse_table(model, t=2, rows=3, top=2)
+    kernel = kernel_of(model)
+    M, tokens = kernel.M, kernel.tokens[EOS:]
+    table = noise.collapse_table(kernel, t=2, rows=3, top=2)
     shares = [row["share"] for row in table]
     assert len(table) == 3 and shares == sorted(shares, reverse=True)
     for row in table:
         i = tokens.index(row["token"])
         assert [p for _, p in row["becomes"]] == sorted(M[1, i], reverse=True)[:2]
+
+
+def test_a_kernel_is_read_as_it_was_written(model, tmp_path: Path):
+    play(model, 3.0)
+    kernel, path = kernel_of(model), tmp_path / "noise.safetensors"
+    path.write_bytes(kernel.to_bytes())
+    again = Kernel.read(path)
+    for name in ("Q", "embeddings", "counts"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(kernel, name), strict=True)
+    assert again.tokens == model.tokenizer.tokens
+    assert measures(again) == measures(kernel)
+    path.write_bytes(kernel.to_bytes()[:-8])
+    assert "noise.safetensors is damaged" in message(Kernel.read, path)
 
 
 def test_the_command_writes_numbers_and_a_figure(molecules, tmp_path: Path, capsys):

@@ -10,7 +10,7 @@ import redraft
 from redraft.cli import main
 from redraft.experiments import redrafting
 from redraft.experiments.data import dataset_of, learned, unseen
-from redraft.experiments.redrafting import Redraft, measures, redrafts
+from redraft.experiments.redrafting import Outcome, Redraft, judged, lead, measures, redrafts
 
 
 @pytest.fixture(scope="module")
@@ -18,30 +18,57 @@ def model(molecules) -> redraft.Model:
     return redraft.load(molecules, "cpu")
 
 
+def known(*cases: tuple[str, float, str], level: float = 0.2) -> list[Outcome]:
+    """What became of ethanol: noised string, tokens kept, result."""
+    return judged([Redraft(level, "CCO", *case) for case in cases])
+
+
 def test_measures_of_known_cases():
     found = measures(
-        [
-            Redraft("CCO", "CCO", 1.0, "OCC"),  # the same molecule, written otherwise
-            Redraft("CCO", "C(C", 0.5, "CCN"),  # another one
-            Redraft("CCO", "CC(", 0.5, "C(C"),  # none
-            Redraft("CCO", "c1c", 0.0, ""),
-        ]
+        known(
+            ("CCO", 1.0, "OCC"),  # the same molecule, written otherwise
+            ("C(C", 0.5, "CCN"),  # another one
+            ("CC(", 0.5, "C(C"),  # none
+            ("c1c", 0.0, ""),
+        )
     )
     values = {name: estimate.value for name, estimate in found.items()}
-    assert values["validity"] == 0.5
-    assert values["exact_recovery"] == 0.25
-    assert values["tokens_kept"] == 0.5
-    assert values["corrupted_parse"] == 0.25
-    assert values["corrupted_similarity"] == 1
-    assert 0.25 < values["similarity"] < 0.5  # one alike, one a little
+    assert values["validity@20"] == 0.5
+    assert values["exact_recovery@20"] == 0.25
+    assert values["tokens_kept@20"] == 0.5
+    assert values["corrupted_parse@20"] == 0.25
+    assert values["corrupted_similarity@20"] == 1
+    assert 0.25 < values["similarity@20"] < 0.5  # one alike, one a little
+
+
+def test_levels_are_measured_apart():
+    found = measures(known(("C(", 0.5, "CCO")) + known(("C(", 0.1, "C("), level=0.6))
+    assert (found["validity@20"].value, found["validity@60"].value) == (1, 0)
+    assert found["tokens_kept@60"].value == 0.1
 
 
 def test_what_nothing_defines_is_absent():
-    assert "corrupted_similarity" not in measures([Redraft("CCO", "C(", 0.5, "CCO")])
+    assert "corrupted_similarity@20" not in measures(known(("C(", 0.5, "CCO")))
+
+
+def pair(*results: str) -> list[Outcome]:
+    originals = ("CCO", "CCN", "CCC", "CCS")
+    found = [Redraft(0.4, o, "C(", 0.5, r) for o, r in zip(originals, results, strict=True)]
+    return judged(found)
+
+
+def test_differences_are_paired_by_molecule():
+    """What is hard for both goes out: the same gain on every molecule has no interval."""
+    ours, theirs = pair("OCC", "NCC", "CCC", "C("), pair("CO", "CN", "CO", "C(")
+    found = lead(ours, theirs)
+    assert found["exact_recovery@40"].value == 0.75
+    assert found["validity@40"] == (0, 0, 0)
+    assert lead(ours, theirs[::-1]) == found  # in whatever order they were drawn
+    assert lead(ours, theirs[:3]) == {}  # other molecules
 
 
 def test_every_molecule_goes_there_and_back(model):
-    originals = unseen(dataset_of(model), 30)
+    originals = unseen(dataset_of(model.trained), 30)
     found = redrafts(model, originals, level=0.4, seed=1)
     assert sorted(r.original for r in found) == sorted(originals)
     assert all(0 <= r.kept <= 1 for r in found)
@@ -50,8 +77,8 @@ def test_every_molecule_goes_there_and_back(model):
 
 
 def test_more_noise_keeps_fewer_tokens(model):
-    originals = unseen(dataset_of(model), 60)
-    found = redrafting.run(model, originals, seed=0)
+    originals = unseen(dataset_of(model.trained), 60)
+    found = measures(judged(redrafting.draw(model, originals)))
     kept = [found[f"tokens_kept@{level}"].value for level in (20, 40, 60)]
     assert kept[0] > kept[1] > kept[2]
 
@@ -67,7 +94,7 @@ def test_noise_is_the_models_own(model):
 
 
 def test_learned_and_unseen_are_apart(model):
-    data = dataset_of(model)
+    data = dataset_of(model.trained)
     assert not learned(data) & set(unseen(data, 10_000))
     assert len(unseen(data, 3)) == 3
 

@@ -11,18 +11,15 @@ from tyro.conf import Positional, arg
 
 from redraft.commands.drawing import Drawing, progress
 from redraft.config import Config, check, read_recipe
-from redraft.tokenizers.base import EOS
+from redraft.errors import UserError
 
 if TYPE_CHECKING:
     from redraft.domains import Dataset
-    from redraft.evaluation.statistics import Estimate
+    from redraft.evaluation.results import Run
+    from redraft.experiments.noise import Kernel
     from redraft.model import Model
     from redraft.sampler import Callback
     from redraft.trainer import Watcher
-
-
-Measured = tuple[int, "dict[str, Estimate]", dict[str, Any]]
-"""How many, their numbers, and what else belongs into the result."""
 
 
 @dataclass
@@ -36,11 +33,13 @@ class Evaluate(Drawing):
     redraft evaluate runs/vsdd-1 --experiment redrafting -n 1000
     """
 
-    experiment: Literal["generation", "redrafting", "repair"] = "generation"
-    """generation: new molecules; redrafting: unseen ones noised and brought back; repair: unseen
-    ones broken and repaired, beside what people use today."""
+    experiment: Literal["generation", "steps", "redrafting", "repair"] = "generation"
+    """generation: new molecules; steps: new ones by fewer steps, too; redrafting: unseen ones
+    noised and brought back; repair: unseen ones broken and repaired, beside what people use
+    today."""
     n: Annotated[int | None, arg(aliases=["-n"])] = None
-    """Molecules: by default 15,000 to generate, 1,000 to re-draft or 300 to repair."""
+    """Molecules: by default 15,000 to generate, 3,000 by each number of steps, 1,000 to re-draft
+    or 300 to repair."""
     samples: Path | None = None
     """A file of molecules that were generated before, one a line, instead."""
     data: str | None = None
@@ -59,12 +58,11 @@ class Evaluate(Drawing):
         model = self.load()
         domain = model.config.data.domain
         check(domain == "molecules", f"evaluate knows molecules, this model knows {domain}")
-        data = dataset_of(model, self.data)
+        data = dataset_of(model.trained, self.data)
         with progress(self.experiment) as callback:
-            n, found, more = getattr(self, self.experiment)(model, data, callback)
-        result = results.result(model.trained, self.experiment, n, found, **more)
+            result = getattr(self, f"measure_{self.experiment}")(model, data, callback)
         path = results.write(result, self.out, self.variant)
-        metrics_table(found, f"{model.config.method}: {n:,} molecules")
+        metrics_table(result, "molecules")
         print(f"written to {path}")
 
     def check_flags(self) -> None:
@@ -82,26 +80,48 @@ class Evaluate(Drawing):
         missing = self.samples is not None and not self.samples.is_file()
         check(not missing, f"there is no file {self.samples}")
 
-    def generation(self, model: "Model", data: "Dataset", callback: "Callback") -> Measured:
-        from redraft.evaluation import molecules
+    def measure_generation(
+        self, model: "Model", data: "Dataset", callback: "Callback"
+    ) -> dict[str, Any]:
+        from redraft.evaluation import molecules, results
         from redraft.experiments.data import learned
+        from redraft.experiments.drawn import Amounts
 
         seed = self.seed or 0
         if self.samples is not None:
             drawn = self.samples.read_text(encoding="utf-8").splitlines()
         else:
             options = {**self.options(), "seed": seed}
-            drawn = model.sample(self.n or 15_000, callback=callback, **options)
-        return len(drawn), molecules.generation(drawn, learned(data), seed), {}
+            drawn = model.sample(self.n or Amounts.samples, callback=callback, **options)
+        metrics = molecules.generation(drawn, learned(data), seed)
+        return results.result(model.trained, "generation", len(drawn), metrics)
 
-    def redrafting(self, model: "Model", data: "Dataset", callback: "Callback") -> Measured:
+    def measure_steps(
+        self, model: "Model", data: "Dataset", callback: "Callback"
+    ) -> dict[str, Any]:
+        from redraft.experiments import steps
+        from redraft.experiments.data import learned
+        from redraft.experiments.drawn import Amounts
+
+        seed = self.seed or 0
+        samples = steps.draw(model, self.n or Amounts.fewer, seed, callback)
+        return steps.result(model.trained, samples, learned(data), seed)
+
+    def measure_redrafting(
+        self, model: "Model", data: "Dataset", callback: "Callback"
+    ) -> dict[str, Any]:
         from redraft.experiments import redrafting
         from redraft.experiments.data import unseen
+        from redraft.experiments.drawn import Amounts
 
-        originals = unseen(data, self.n or 1000)
-        return len(originals), redrafting.run(model, originals, self.seed or 0, callback), {}
+        seed = self.seed or 0
+        found = redrafting.draw(model, unseen(data, self.n or Amounts.redrafts), seed, callback)
+        return redrafting.result(model.trained, redrafting.judged(found), seed)
 
-    def repair(self, model: "Model", data: "Dataset", callback: "Callback") -> Measured:
+    def measure_repair(
+        self, model: "Model", data: "Dataset", callback: "Callback"
+    ) -> dict[str, Any]:
+        from redraft.evaluation import results
         from redraft.evaluation.statistics import Estimate
         from redraft.experiments import repair
         from redraft.experiments.data import unseen
@@ -117,7 +137,7 @@ class Evaluate(Drawing):
             for number, row in details.items()
             for name, value in row["metrics"].get("model", {}).items()
         }
-        return len(originals), metrics, {"by_edits": details}
+        return results.result(model.trained, "repair", len(originals), metrics, by_edits=details)
 
 
 @dataclass
@@ -128,7 +148,7 @@ class Noise:
     """
 
     model: Annotated[Positional[str], arg(metavar="MODEL")]
-    """A run folder."""
+    """A run folder, or the NAME.drawn that `redraft compare` leaves beside it."""
     out: Path = Path("results")
     """Folder for the JSON file and the figure."""
     seed: int = 0
@@ -137,32 +157,45 @@ class Noise:
     def run(self) -> None:
         from redraft.evaluation import results
         from redraft.experiments import noise
-        from redraft.model import load
         from redraft.report import figures
         from redraft.report.tables import metrics_table
         from redraft.terminal import show_noise
 
-        model = load(self.model, "cpu")
-        Q, found = noise.steps_of(model), noise.run(model, self.seed)
-        n = len(model.tokenizer) - EOS
-        table = noise.collapse_table(model)
-        result = results.result(model.trained, "noise", n, found, collapse=table)
+        run, kernel = self.load()
+        result = noise.result(run, kernel, self.seed)
         path = results.write(result, self.out)
-        times = noise.times_of(len(Q))
-        figure = figures.noise_maps(Q, model.tokenizer.tokens, times, model.trained.tokens)
+        T = len(kernel.Q)
+        figure = figures.noise_maps(kernel.Q, kernel.tokens, noise.times_of(T), kernel.counts)
         figures.save(figure, path.with_suffix(".png"))
-        metrics_table(found, f"{model.config.method}: the kernel over {n} tokens")
-        show_noise(Q[len(Q) // 2], model.tokenizer.tokens, model.trained.tokens)
+        metrics_table(result, "tokens of the kernel")
+        show_noise(kernel.Q[T // 2], kernel.tokens, kernel.counts)
         print(f"written to {path} and {path.with_suffix('.png')}")
+
+    def load(self) -> "tuple[Run, Kernel]":
+        """What is known of the run, and its kernel."""
+        from redraft.experiments import drawn
+        from redraft.experiments.noise import kernel_of
+        from redraft.model import load
+
+        run = drawn.find(Path(self.model))
+        if run is not None:
+            kernel = run.kernel()
+        else:
+            model = load(self.model, "cpu")
+            run, kernel = model.trained, kernel_of(model)
+        if kernel is None:
+            method = run.config.method
+            raise UserError(f"{method} has no learned kernel: its noise is as it was made")
+        return run, kernel
 
 
 @dataclass
 class Compare:
-    """Train several recipes under one budget, sample, measure, and tell them apart.
+    """Train several recipes under one budget, draw from them, measure, and tell them apart.
 
     redraft compare tiny/vsdd tiny/mdlm tiny/d3pm-uniform
 
-    Goes on where it stopped, also on another machine: copy the folder.
+    Goes on where it stopped, also on another machine: copy OUT, of finished runs only NAME.drawn.
     """
 
     recipes: Annotated[Positional[tuple[str, ...]], arg(metavar="RECIPE...")]
@@ -171,15 +204,20 @@ class Compare:
     """Seconds of training for each, instead of what the recipes say."""
     n: Annotated[int, arg(aliases=["-n"])] = 15_000
     """Samples of each."""
+    fewer: int = 3_000
+    """Samples of each by 5, 10 and 25 steps; at most n."""
+    redrafts: int = 1_000
+    """Unseen molecules that each noises and brings back."""
     seed: int = 0
     """Of weights, batches, noise and samples."""
     data: str | None = None
     """Another data file than the recipes'."""
     out: Path = Path("comparison")
-    """Folder for runs, samples and numbers."""
+    """Folder for runs, what is drawn from them, and numbers."""
 
     def run(self) -> None:
-        from redraft.comparison import compare, contenders
+        from redraft.comparison import compare, contenders, report_path
+        from redraft.experiments.drawn import Amounts
         from redraft.report.tables import comparison_table
         from redraft.terminal import TrainingDisplay
 
@@ -189,11 +227,11 @@ class Compare:
             with TrainingDisplay(budget.steps, budget.seconds, config.method) as display:
                 yield display.update
 
-        check(self.n >= 1, f"n must be at least 1, got {self.n}")
+        amounts = Amounts(self.n, self.fewer, self.redrafts)
         entries = contenders(self.recipes, self.out, self.seconds, self.seed, self.data)
-        report = compare(entries, self.out, self.n, watching, lambda: progress("sampling"))
+        report = compare(entries, self.out, amounts, watching, lambda: progress("drawing"))
         comparison_table(report)
-        print(f"written to {self.out / 'comparison.json'}")
+        print(f"written to {report_path(entries, self.out)}")
 
 
 @dataclass

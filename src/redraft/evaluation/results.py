@@ -3,29 +3,38 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from redraft import checkpoint
-from redraft.checkpoint import Trained
 from redraft.config import Config, read_recipe, recipe_names
 from redraft.evaluation.statistics import Estimate
 
 
+class Run(Protocol):
+    """What results tell of a run: a trained model has it, and so has what was drawn from one."""
+
+    @property
+    def config(self) -> Config: ...
+
+    @property
+    def summary(self) -> dict[str, Any]: ...
+
+
 def result(
-    trained: Trained,
+    run: Run,
     experiment: str,
     n: int | Mapping[str, int],
     metrics: Mapping[str, Estimate],
     **more: Any,
 ) -> dict[str, Any]:
     """What was measured, of what, and how it can be measured again."""
-    config, summary = trained.config, trained.summary
+    config, summary = run.config, run.summary
     return {
         "domain": config.data.domain,
         "experiment": experiment,
         "method": config.method,
-        "recipe": recipe_of(config),
-        "commit": checkpoint.commit(),
+        "recipe": summary.get("recipe") or recipe_of(config),
+        "commit": summary.get("commit") or checkpoint.commit(),
         "seed": config.seed,
         "hardware": summary.get("hardware") or checkpoint.hardware(),
         "data": summary["data"],
@@ -39,11 +48,21 @@ def result(
 
 def write(found: Mapping[str, Any], folder: Path, variant: str | None = None) -> Path:
     """folder/DOMAIN/EXPERIMENT-METHOD[-VARIANT].json."""
-    name = "-".join(filter(None, (found["experiment"], found["method"], variant)))
-    path = folder / found["domain"] / f"{name}.json"
+    name = named(f"{found['experiment']}-{found['method']}", found["seed"], variant)
+    path = folder / found["domain"] / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return path
+
+
+def named(stem: str, seed: int, variant: str | None = None) -> str:
+    """A file's name; a seed other than 0 is a variant, too.
+
+    >>> named("generation-vsdd", 0), named("generation-vsdd", 1, "steps-10")
+    ('generation-vsdd.json', 'generation-vsdd-steps-10-seed1.json')
+    """
+    parts = (stem, variant, f"seed{seed}" if seed else None)
+    return "-".join(filter(None, parts)) + ".json"
 
 
 def recipe_of(config: Config) -> str:

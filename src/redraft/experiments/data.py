@@ -4,15 +4,15 @@ from dataclasses import replace
 
 from redraft.domains import Dataset, prepare
 from redraft.errors import UserError
-from redraft.model import Model
+from redraft.evaluation.results import Run
 from redraft.trainer import fingerprint
 
 
-def dataset_of(model: Model, file: str | None = None) -> Dataset:
-    """The data of a model's run; `file` if they lie elsewhere now."""
-    config = model.config.data
-    data = prepare(config if file is None else replace(config, file=file), model.config.seed)
-    if fingerprint(data) != model.trained.summary["data_sha256"]:
+def dataset_of(run: Run, file: str | None = None) -> Dataset:
+    """The data of a run; `file` if they lie elsewhere now."""
+    config = run.config.data
+    data = prepare(config if file is None else replace(config, file=file), run.config.seed)
+    if fingerprint(data) != run.summary["data_sha256"]:
         raise UserError(f"{data.origin} That is not what the model was trained on")
     return data
 

@@ -9,16 +9,23 @@ over valid tokens that occur in the training data: rows of others were never lea
 over tokens. The collapse table says what the most frequent tokens are replaced by.
 """
 
+import json
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import save as format_tensors
 from scipy.stats import rankdata
 
-from redraft.errors import UserError
-from redraft.evaluation import statistics
+from redraft.evaluation import results, statistics
+from redraft.evaluation.results import Run
 from redraft.evaluation.statistics import Estimate
+from redraft.folder import explained
 from redraft.model import Model
 from redraft.noise.committed import CommittedProcess
 from redraft.tokenizers.base import EOS
@@ -27,20 +34,46 @@ MOST = 256
 """Tokens, the most frequent ones, whose pairs are ranked where there are more."""
 
 
-def steps_of(model: Model) -> np.ndarray:
-    """Q (T, V, V) of a model whose kernel was learned."""
-    process = model.trained.process
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A learned kernel, and what it is held against."""
+
+    Q: np.ndarray
+    """(T, V, V)."""
+    embeddings: np.ndarray
+    """(V, D) those that the kernel was made from, or else the denoiser's."""
+    counts: np.ndarray
+    """(V,) how often each token occurs in the training data."""
+    tokens: list[str]
+
+    @cached_property
+    def M(self) -> np.ndarray:
+        """(T, V', V') over valid states, rows that sum to one, zero diagonal."""
+        M = self.Q[:, EOS:, EOS:].astype(np.float64)
+        states = np.arange(M.shape[-1])
+        M[:, states, states] = 0  # what a step keeps does not count
+        return M / M.sum(-1, keepdims=True)
+
+    def to_bytes(self) -> bytes:
+        """As a safetensors file."""
+        arrays = {"Q": self.Q, "embeddings": self.embeddings, "counts": self.counts}
+        return format_tensors(arrays, {"tokens": json.dumps(self.tokens)})
+
+    @classmethod
+    def read(cls, path: Path) -> "Kernel":
+        with explained(path), safe_open(path, "np") as file:
+            arrays = {name: file.get_tensor(name) for name in ("Q", "embeddings", "counts")}
+            return cls(**arrays, tokens=json.loads(file.metadata()["tokens"]))
+
+
+def kernel_of(model: Model) -> Kernel | None:
+    """None where the noise is as it was made."""
+    trained, process = model.trained, model.trained.process
     if not isinstance(process, CommittedProcess):
-        raise UserError(f"{model.config.method} has no learned kernel: its noise is as it was made")
-    return process.Q.cpu().numpy()
-
-
-def kernel_of(model: Model) -> np.ndarray:
-    """M (T, V', V') over valid states, rows that sum to one, zero diagonal."""
-    Q = steps_of(model)[:, EOS:, EOS:].astype(np.float64)
-    states = np.arange(Q.shape[-1])
-    Q[:, states, states] = 0  # what a step keeps does not count
-    return Q / Q.sum(-1, keepdims=True)
+        return None
+    made_from = getattr(process, "embeddings", trained.denoiser.embeddings)
+    Q, e = (x.detach().cpu().contiguous().numpy() for x in (process.Q, made_from))
+    return Kernel(Q, e, trained.tokens, list(trained.tokenizer.tokens))
 
 
 def times_of(T: int) -> list[int]:
@@ -48,11 +81,17 @@ def times_of(T: int) -> list[int]:
     return sorted({1, max(T // 4, 1), max(T // 2, 1), max(3 * T // 4, 1), T})
 
 
-def run(model: Model, seed: int = 0) -> dict[str, Estimate]:
+def result(run: Run, kernel: Kernel, seed: int = 0) -> dict[str, Any]:
+    """All that there is to say of a run's kernel."""
+    table = collapse_table(kernel)
+    return results.result(run, "noise", kernel.M.shape[-1], measures(kernel, seed), collapse=table)
+
+
+def measures(kernel: Kernel, seed: int = 0) -> dict[str, Estimate]:
     """Every measure with its interval over tokens."""
-    M, counts = kernel_of(model), model.trained.tokens[EOS:]
+    M, counts = kernel.M, kernel.counts[EOS:]
     seen = np.argsort(-counts, kind="stable")[: min(MOST, int((counts > 0).sum()))]
-    cosine = cosines(embeddings_of(model))[np.ix_(seen, seen)]
+    cosine = cosines(kernel.embeddings[EOS:].astype(np.float64))[np.ix_(seen, seen)]
     found = {
         f"spearman@{t}": spearman(cosine, M[t - 1][np.ix_(seen, seen)], seed)
         for t in times_of(len(M))
@@ -65,13 +104,6 @@ def run(model: Model, seed: int = 0) -> dict[str, Estimate]:
         "entropy_min": Estimate(least, least, least),
         "entropy_share": statistics.bootstrap_mean(entropies / largest, seed),
     }
-
-
-def embeddings_of(model: Model) -> np.ndarray:
-    """(V', D) those that the kernel was made from, or else the denoiser's."""
-    process = model.trained.process
-    made_from = getattr(process, "embeddings", model.trained.denoiser.embeddings)
-    return made_from[EOS:].detach().double().cpu().numpy()
 
 
 def cosines(e: np.ndarray) -> np.ndarray:
@@ -109,10 +141,12 @@ def row_entropies(M: np.ndarray) -> np.ndarray:
     return -(M * np.log(np.where(M > 0, M, 1))).sum(-1)
 
 
-def collapse_table(model: Model, t: int = 1, rows: int = 10, top: int = 5) -> list[dict[str, Any]]:
+def collapse_table(
+    kernel: Kernel, t: int = 1, rows: int = 10, top: int = 5
+) -> list[dict[str, Any]]:
     """What the most frequent tokens become, with probabilities; 1 / (V' - 1) would be uniform."""
-    M, tokens = kernel_of(model)[t - 1], model.tokenizer.tokens[EOS:]
-    shares = model.trained.tokens[EOS:] / model.trained.tokens.sum()
+    M, tokens = kernel.M[t - 1], kernel.tokens[EOS:]
+    shares = kernel.counts[EOS:] / kernel.counts.sum()
     return [
         {
             "token": tokens[i],

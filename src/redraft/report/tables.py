@@ -3,20 +3,20 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from redraft.evaluation.statistics import Estimate
 from redraft.terminal import new_console
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-def metrics_table(metrics: Mapping[str, Estimate], title: str) -> None:
-    """Numbers with their intervals, one a line."""
+def metrics_table(result: Mapping[str, Any], unit: str) -> None:
+    """A result's numbers with their intervals, one a line; n counts `unit`."""
     console = new_console()
+    title = f"{result['method']}, {result['experiment']}: {result['n']:,} {unit}"
     console.print(title, style="bold", highlight=False)
     rows = [
-        {"metric": name, "value": value, "interval": f"({low:.3f} to {high:.3f})"}
-        for name, (value, low, high) in metrics.items()
+        {"metric": name, "value": m["value"], "interval": f"({m['low']:.3f} to {m['high']:.3f})"}
+        for name, m in result["metrics"].items()
     ]
     columns = {"metric": ("metric", "{}"), "value": ("value", "{:.3f}"), "interval": ("95 %", "{}")}
     _grid(console, rows, columns)
@@ -25,7 +25,7 @@ def metrics_table(metrics: Mapping[str, Estimate], title: str) -> None:
 def comparison_table(report: Mapping[str, Any]) -> None:
     """One row a recipe, numbers with their intervals, and how far validity is from the first's."""
     console = new_console()
-    apart = {row["recipe"]: row for row in report["differences"]}
+    apart = {row["recipe"]: row for row in report["differences"] if row["metric"] == "validity"}
     rows = []
     for recipe, result in zip(report["recipes"], report["results"], strict=True):
         row = {"recipe": recipe, "steps": result["steps"]}
