@@ -1,9 +1,11 @@
 """Repair: valid results only, near what was given, and honest about the rest."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -16,9 +18,9 @@ from redraft.data.molecules import canonical_or_none
 from redraft.noise.absorbing import AbsorbingProcess
 from redraft.noise.schedule import alpha_bar, steps
 from redraft.noise.uniform import UniformProcess
-from redraft.repair import Repairer, distance
+from redraft.repair import Repairer, distance, edits_of
 from redraft.sampler import Sampler
-from redraft.tokenizers.base import MASK, PAD
+from redraft.tokenizers.base import EOS, MASK, PAD
 from redraft.tokenizers.text import CharacterTokenizer
 
 TOKENIZER = CharacterTokenizer(sorted("()ab"))
@@ -77,16 +79,69 @@ def test_results_are_valid_near_and_honest(text, masks):
         assert found.edits == distance(text, found.result) >= 1
 
 
+def near(text: str) -> set[str]:
+    """All sequences one edit away, by brute force."""
+    found = {text[:l] + v + text[l + 1 :] for l in range(len(text)) for v in ("", *"()ab")}
+    found |= {text[:l] + v + text[l:] for l in range(len(text) + 1) for v in "()ab"}
+    return found - {text}
+
+
+def possible(texts: Iterable[str]) -> set[str]:
+    return {text for text in texts if balanced(text) is not None}
+
+
 @settings(max_examples=60)
 @given(text=texts)
 def test_what_is_one_edit_away_is_found(text):
-    """Against all sequences one edit away, by brute force."""
-    near = {text[:l] + v + text[l + 1 :] for l in range(len(text)) for v in ("", *"()ab")}
-    near |= {text[:l] + v + text[l:] for l in range(len(text) + 1) for v in "()ab"}
-    possible = {other for other in near if balanced(other) is not None}
-    if balanced(text) is None and possible:
-        found = make().repair(text)
-        assert found.edits == 1 and found.result in possible
+    if balanced(text) is None and possible(near(text)):
+        found = make(parsed=1).repair(text)
+        assert found.edits == 1 and found.result in possible(near(text))
+
+
+@settings(max_examples=60)
+@given(text=st.text("()", min_size=1, max_size=5))
+def test_what_is_two_edits_away_is_found_where_one_does_not_do(text):
+    twice = possible(other for once in near(text) for other in near(once))
+    found = make(starts=1000, pairs=100_000, strengths=()).repair(text)
+    if balanced(text) is None and not possible(near(text)):
+        assert found.result in twice if twice else found.result is None
+        assert found.edits == 2 * bool(twice)
+
+
+@pytest.mark.parametrize("masks", [False, True])
+@pytest.mark.parametrize("wanted", ["(ab)", "(ba)"])
+def test_of_two_edits_the_likeliest_are_taken(wanted, masks):
+    broken = "((" + wanted[2]  # needs a token and a bracket
+    assert not possible(near(broken))
+    found = make(wanted, masks).repair(broken)
+    assert (found.result, found.edits) == (wanted, 2)
+
+
+@settings(max_examples=40)
+@given(data=st.data(), ids=st.lists(st.integers(EOS + 1, V - 1), max_size=5).map(tuple))
+def test_edits_are_all_there_once_and_the_most_plausible_first(data, ids):
+    flat = data.draw(st.permutations(range((2 * len(ids) + 1) * V)))
+    scores = np.array(flat, float).reshape(-1, V)
+    scores[:, [PAD, MASK]] = -np.inf
+    edits = list(edits_of({ids: 0.5}, [scores]))
+    assert {TOKENIZER.decode(edit) for edit, _ in edits} == near(TOKENIZER.decode(ids))
+    assert len(edits) == len(dict(edits))
+    assert [score for _, score in edits] == sorted((score for _, score in edits), reverse=True)
+
+
+def test_the_parser_is_asked_once_for_each_and_only_as_often_as_needed():
+    asked: list[str] = []
+
+    def parser(text: str) -> str | None:
+        asked.append(text)
+        return balanced(text)
+
+    repairer = replace(make("(ab)"), canonical=parser, parsed=10)
+    assert repairer.repair("(ab").result == "(ab)"
+    assert len(asked) == 1 + 10  # what was given, and the most plausible edits
+    asked.clear()
+    repairer.repair("((b")
+    assert len(asked) == len(set(asked))
 
 
 @pytest.mark.parametrize("masks", [False, True])
@@ -107,10 +162,10 @@ def test_candidates_that_are_one_molecule_are_counted_together():
     assert same and plain.sure > 1 / 40
 
 
-def test_where_one_edit_is_not_enough_revisions_are_tried():
+def test_where_two_edits_are_not_enough_revisions_are_tried():
     broken, wanted = "((((", "(aa)"
     found = make(wanted, drafts=64).repair(broken, torch.Generator().manual_seed(0))
-    assert found.result is not None and found.edits >= 2
+    assert found.result is not None and found.edits >= 3
     assert balanced(found.result) is not None
 
 
@@ -124,9 +179,20 @@ def test_what_cannot_be_repaired_says_why():
         assert found.result is None and said in found.remark, text
 
 
-def test_the_longest_sequence_is_repaired_without_growing():
-    found = make(longest=5).repair("(ab(")
+@pytest.mark.parametrize("masks", [False, True])
+@pytest.mark.parametrize("text", ["(ab(", "(((", "(a"])
+def test_the_denoiser_never_sees_more_than_it_takes(text, masks, monkeypatch):
+    seen: list[int] = []
+    believe = Loves.__call__
+
+    def watched(self, x, t, padded=True):
+        seen.append(x.shape[1])
+        return believe(self, x, t, padded)
+
+    monkeypatch.setattr(Loves, "__call__", watched)
+    found = make(masks=masks, longest=5).repair(text, torch.Generator().manual_seed(0))
     assert found.result is not None and len(found.result) <= 4
+    assert max(seen) <= 5
 
 
 def test_the_same_seed_gives_the_same_repair():

@@ -1,7 +1,9 @@
 """The experiment of repair: cases are broken, rules do what they say, measures are as they must."""
 
 import json
+import runpy
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -171,6 +173,14 @@ def test_through_selfies_is_left_out_without_its_package(monkeypatch):
         through_selfies("CC(")
 
 
+def test_the_package_itself_makes_molecules_of_broken_ones():
+    pytest.importorskip("selfies")
+    assert through_selfies("c1ccccc1(") == "c1ccccc1"
+    for case in broken(ORIGINALS[:8], TOKENS, 1, 0):
+        result = through_selfies(case.broken)
+        assert result is None or canonical_or_none(result) is not None
+
+
 # ------------------------------------------------------------------ measures
 
 CASE = Case("CC(C)O", "CC(CO", 1)
@@ -250,6 +260,24 @@ def test_a_perfect_and_a_hopeless_model(monkeypatch):
                 ahead = part["differences"]["close_brackets"][name]["value"]
                 assert ahead == pytest.approx(own[name]["value"] - rules[name]["value"])
     assert run() == run()
+
+
+def test_the_table_has_every_repairer_and_only_what_was_measured(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "selfies", stand_in())
+    script = Path(__file__).parents[1] / "scripts" / "tables.py"
+    table = runpy.run_path(str(script))["TABLES"]["repair-molecules"]
+    (tmp_path / "repair-choice.json").write_text(json.dumps({"method": "vsdd", "metrics": {}}))
+    assert table(tmp_path) == "Not measured yet."
+    for name, knows in (("mdlm", False), ("vsdd", True)):
+        result = {"method": name, "by_edits": run(knows)}
+        (tmp_path / f"repair-{name}.json").write_text(json.dumps(result))
+    rows = [line.strip("| ").split(" | ") for line in table(tmp_path).splitlines()[2:]]
+    assert [row[0] for row in rows] == ["1"] * 5 + ["2"] * 5
+    assert len({tuple(row[:2]) for row in rows}) == 10
+    for row in rows:
+        if row[1] in ("mdlm", "vsdd"):
+            assert row[2] == "12"
+            assert row[3].startswith("100.0 (" if row[1] == "vsdd" else "0.0 (")
 
 
 def test_the_callback_sees_every_case(monkeypatch):

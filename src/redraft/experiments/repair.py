@@ -5,6 +5,10 @@
     edit_distance    tokens between the broken string and its repair, over the repaired
     tanimoto         similarity of the result to the molecule, 0 where it is not repaired
 
+Molecules are broken by random edits of tokens, and edits of tokens are what the model's repairer
+searches: with one edit the molecule is always among its candidates, and the question is whether it
+is chosen. Errors of real generators may be of other kinds, and harder.
+
 To be valid is easy, to stay the same molecule is not: a repairer that answers methane repairs all.
 The baselines are what people use today, and a blind search for a valid string an edit away, which
 shows what the model adds to searching. Differences to them are paired, over the same cases.
@@ -168,7 +172,7 @@ def any_edit(text: str, tokens: Sequence[str], rng: np.random.Generator) -> str 
 def baselines() -> dict[str, Repair]:
     """What people use today; the SELFIES route only where its package is installed."""
     try:
-        import selfies  # noqa: F401  # pyright: ignore[reportMissingImports]
+        import selfies  # noqa: F401
     except ImportError:
         return {"close_brackets": close_brackets}
     return {"close_brackets": close_brackets, "through_selfies": through_selfies}
@@ -227,7 +231,7 @@ def through_selfies(text: str) -> str | None:
     that no edits are counted for that. Needs the package `selfies`.
     """
     try:
-        import selfies  # pyright: ignore[reportMissingImports]
+        import selfies
     except ImportError:
         raise UserError("the SELFIES route needs an extra package: pip install selfies") from None
     pieces = SmilesTokenizer.split(text)
@@ -236,7 +240,7 @@ def through_selfies(text: str) -> str | None:
         if closed is None:
             continue
         try:
-            result = selfies.decoder(selfies.encoder(closed))
+            result = str(selfies.decoder(str(selfies.encoder(closed))))
         except (selfies.EncoderError, selfies.DecoderError):
             continue
         form = canonical_or_none(result)
