@@ -1,5 +1,6 @@
 """The command as a user meets it: what works, and one sentence for what does not."""
 
+import io
 import json
 from pathlib import Path
 
@@ -69,6 +70,64 @@ def test_a_loaded_model_is_the_trained_one(folder: Path, tmp_path: Path):
     assert again.sample(8, seed=3, start="marginal") == model.sample(8, seed=3, start="marginal")
 
 
+# The model that comes with the package
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, monkeypatch) -> Path:
+    """A place for shipped models, with nothing on it."""
+    monkeypatch.setattr("redraft.model.SHIPPED", tmp_path / "models")
+    return tmp_path / "models"
+
+
+WAYS = {
+    "sample": (["-n", "3"], ["{folder}", "-n", "3"], ["molecules", "-n", "3"]),
+    "infill": (
+        ["a[MASK]u", "b[MASK]"],
+        ["{folder}", "a[MASK]u", "b[MASK]"],
+        ["a[MASK]u", "b[MASK]", "--model", "{folder}"],
+        ["molecules", "a[MASK]u", "b[MASK]"],
+    ),
+    "revise": (
+        ["axu", "bzw"],
+        ["{folder}", "axu", "bzw"],
+        ["axu", "bzw", "--model", "{folder}"],
+        ["--model", "molecules", "axu", "bzw"],
+    ),
+}
+
+
+@pytest.mark.parametrize("word", WAYS)
+def test_the_shipped_model_draws_where_none_is_named(word, folder: Path, shelf: Path, capsys):
+    redraft.load(folder).save(shelf / "molecules")
+    found = []
+    for flags in WAYS[word]:
+        assert main([word, *(flag.format(folder=folder) for flag in flags), "--seed", "1"]) == 0
+        found.append(capsys.readouterr().out)
+    assert found[0] and found == found[:1] * len(found)
+
+
+def test_a_folder_before_sequences_is_text_where_a_model_is_named(folder: Path, capsys):
+    assert main(["revise", str(folder), "axu", "--model", str(folder)]) == 2
+    assert str(folder)[:20] in capsys.readouterr().err
+
+
+def test_a_folder_alone_takes_sequences_from_standard_input(folder: Path, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("axu\nbzw\n"))
+    assert main(["revise", str(folder), "--strength", "0"]) == 0
+    assert capsys.readouterr().out == "axu\nbzw\n"
+
+
+@pytest.mark.parametrize(
+    "words", [["sample"], ["infill", "a[MASK]"], ["revise", "a"], ["repair", "C("]]
+)
+def test_without_a_shipped_model_one_has_to_be_named(words, shelf: Path, capsys):
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert "no model 'molecules'" in said and "run folder" in said
+    assert len(said.splitlines()) == 1
+
+
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_recipe_can_be_read(name: str):
     assert read_recipe(name).method in METHODS
@@ -99,7 +158,6 @@ BAD = {
     "unknown device": ["train", "tiny/vsdd", "--train.device", "abacus"],
     "existing run": ["train", "--data", "{folder}/../my.txt", "--out", "{folder}"],
     "too long": ["train", "--data", "{folder}/../my.txt", "--data.max-length", "3"],
-    "no model": ["sample"],
     "no run folder": ["sample", "nowhere"],
     "no run in it": ["sample", "."],
     "no samples": ["sample", "{folder}", "-n", "0"],

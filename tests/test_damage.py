@@ -7,6 +7,7 @@ import random
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,15 @@ def test_a_state_with_the_model_of_another_state(run: Path):
     assert "00000005" in refusal(lambda: trainer.resume(run))
 
 
+def test_a_state_with_a_compact_model(run: Path):
+    """Its weights are rounded: the run would not end where it would have ended."""
+    folder = run / "state/00000005/model"
+    trained = checkpoint.load(folder)
+    shutil.rmtree(folder)
+    checkpoint.save(folder, replace(trained, compact=True))
+    assert "compact model, from which no run can go on" in refusal(lambda: trainer.resume(run))
+
+
 def test_a_state_under_the_name_of_another_step(run: Path):
     """Else the run would end with states that are not the last ones."""
     (run / "state/00000005").rename(run / "state/00000009")
@@ -363,6 +373,8 @@ CONFIGS: dict[str, tuple[Callable[[Any], Any], list[str]]] = {
     "a format from the future": (put("format", value=99), ["format 99"]),
     "a format that never was": (put("format", value=0), ["format"]),
     "a format in words": (put("format", value="1"), ["config.json"]),
+    "compact in words": (put("compact", value="yes"), ["compact", "yes"]),
+    "compact, which it is not": (put("compact", value=True), ["bfloat16"]),
     "a list": (lambda _: [1, 2], ["config.json"]),
     "a number": (lambda _: 3, ["config.json"]),
     **{f"no {s}": (drop("config", s), [s]) for s in SECTIONS},
@@ -379,7 +391,7 @@ def test_a_config_that_is_wrong(case: str, model: Path):
 
 
 def test_a_format_from_the_future_names_both_versions(model: Path):
-    edit(model / "config.json", lambda stored: stored | {"format": 2, "version": "9.9.9"})
+    edit(model / "config.json", lambda stored: stored | {"format": 3, "version": "9.9.9"})
     said = refusal(lambda: load_model(model))
     assert "9.9.9" in said
     assert redraft.__version__ in said
@@ -459,6 +471,7 @@ TENSORS: dict[str, tuple[Callable[[dict[str, Tensor]], Any], str]] = {
     "float64": (another_type(torch.float64), "head.weight"),
     "bfloat16": (another_type(torch.bfloat16), "head.weight"),
     "int64": (another_type(torch.int64), "head.weight"),
+    "a kernel": (lambda tensors: tensors.update({"process/kernel": torch.ones(2)}), "committed"),
     "nothing": (lambda tensors: tensors.clear(), "model"),
 }
 
@@ -514,6 +527,10 @@ STATES: dict[str, Callable[[dict[str, Tensor]], Any]] = {
     "an optimizer of one more": lambda t: t.update({"player/999.exp_avg": torch.ones(3)}),
     "an optimizer with names": lambda t: t.update({"player/x.exp_avg": torch.ones(3)}),
     "no game": lambda t: [t.pop(name) for name in list(t) if name.startswith("game/")],
+    "no noise that was learned": lambda t: [
+        t.pop(name) for name in list(t) if name.startswith("process/")
+    ],
+    "some more noise": lambda t: t.update({"process/more": torch.ones(3)}),
     "an extra part": lambda t: t.update({"more/x": torch.ones(3)}),
     "nothing": lambda t: t.clear(),
 }

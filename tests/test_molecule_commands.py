@@ -114,6 +114,21 @@ def test_lines_have_no_grammar(run):
     assert code == 2 and "knows lines" in err
 
 
+# The model that comes with the package
+
+
+def test_molecules_are_drawn_and_repaired_without_naming_a_model(
+    molecules, run, tmp_path: Path, monkeypatch
+):
+    redraft.load(molecules, "cpu").save(tmp_path / "molecules", compact=True)
+    monkeypatch.setattr("redraft.model.SHIPPED", tmp_path)
+    flags = ("-n", 2, "--valid", "--seed", 1, "--temperature", 0.5, "--draw", tmp_path / "new.svg")
+    code, out, _ = run("sample", *flags)
+    assert code == 0 and len(out.splitlines()) == 2 and (tmp_path / "new.svg").exists()
+    found = [run("repair", *words, "CCO", "--seed", 0) for words in ((), (molecules,))]
+    assert found[0] == found[1] and found[0][0] == 0
+
+
 # redraft evaluate
 
 

@@ -1,8 +1,8 @@
 """redraft: discrete diffusion that learns how to corrupt.
 
     import redraft
+    redraft.load("molecules").sample(16)
     model = redraft.train(redraft.read_recipe("tiny/vsdd"), "runs/first")
-    model.sample(16)
 
 Names are imported when they are first used, so that `import redraft` costs nothing.
 """

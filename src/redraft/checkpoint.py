@@ -11,12 +11,14 @@ state/00000500/      what training continues from, as of step 500:
   state.safetensors  live weights, optimizers, random numbers
   progress.json      step, seconds, metrics not yet written
 metrics.jsonl, events/
+
+A compact model is for drawing alone: weights of 16 bits, and noise in as few numbers as hold it.
 """
 
 import platform
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -41,11 +43,15 @@ from redraft.folder import (
     written,
 )
 from redraft.methods import entry
+from redraft.noise.committed import CommittedProcess
 from redraft.noise.process import ForwardProcess
 from redraft.tokenizers import Tokenizer
 
-FORMAT = 1
-"""Raised whenever an older version could not read what this one writes."""
+FORMAT = 2
+"""Raised whenever an older version could not read what this one writes.
+
+Format 1 kept what the noise is learning beside what it is, in model.safetensors.
+"""
 SECTIONS = ("method", "seed", "data", "noise", "denoiser", "optimizer", "train", "leader", "fldd")
 """Parts of the config that every model of format 1 has; what later versions add has defaults."""
 
@@ -66,6 +72,8 @@ class Trained:
     """How often each token occurs in the training data, (V,)."""
     summary: dict[str, Any]
     """Steps, seconds, bounds and origin of the data."""
+    compact: bool = False
+    """Whether it is for drawing alone."""
 
 
 def build(config: Config, V: int, max_length: int) -> tuple[Denoiser, ForwardProcess]:
@@ -75,6 +83,14 @@ def build(config: Config, V: int, max_length: int) -> tuple[Denoiser, ForwardPro
 
 
 # ------------------------------------------------------------------ models
+
+
+def compacted(trained: Trained) -> Trained:
+    """The same model, to be saved in few bytes; its noise stays exactly what it is."""
+    process = trained.process
+    if isinstance(process, CommittedProcess):
+        process = process.settled()
+    return replace(trained, process=process, compact=True)
 
 
 def save(folder: Path, trained: Trained) -> None:
@@ -100,8 +116,11 @@ def load(folder: str | Path, device: str = "cpu") -> Trained:
     return _read_model(source, device)
 
 
-def _read_model(source: Sealed, device: str = "cpu") -> Trained:
-    config, summary = _read_config(source.path("config.json"))
+def _read_model(
+    source: Sealed, device: str = "cpu", learning: dict[str, Tensor] | None = None
+) -> Trained:
+    """A model; with what its noise was `learning`, where a run goes on."""
+    config, stored = _read_config(source.path("config.json"))
     with explained(path := source.path("tokenizer.json")):
         tokenizer = tokenizers.load(read_json(path))
     with explained(path := source.path("counts.json")):
@@ -114,36 +133,52 @@ def _read_model(source: Sealed, device: str = "cpu") -> Trained:
             raise UserError(f"{path} does not count the {len(tokenizer)} tokens of tokenizer.json")
     denoiser, process = build(config, len(tokenizer), len(lengths) - 1)
     parts = unflatten(source.tensors("model"))
+    noise = parts.pop("process", {}) | (learning or {})
+    if isinstance(process, CommittedProcess):
+        process = process.kind_of(noise)
+        noise = process.completed(noise) if learning is None else noise
+    summary, compact = stored["summary"], stored.get("compact", False)
     with explained(source.folder / "model.safetensors"):
-        require_same(parts, {"denoiser": denoiser.state_dict(), "process": process.state_dict()})
+        wanted = {"denoiser": weights(denoiser, compact), "process": process.state_dict()}
+        require_same({**parts, "process": noise}, wanted)
         denoiser.load_state_dict(parts["denoiser"])
-        process.load_state_dict(parts.get("process", {}))
+        process.load_state_dict(noise)
     denoiser, process = denoiser.to(device).eval(), process.to(device)
-    return Trained(config, tokenizer, denoiser, process, lengths, tokens, summary)
+    return Trained(config, tokenizer, denoiser, process, lengths, tokens, summary, compact)
+
+
+def weights(denoiser: Denoiser, compact: bool) -> dict[str, Tensor]:
+    """As they are saved."""
+    found = denoiser.state_dict()
+    return {name: x.bfloat16() for name, x in found.items()} if compact else found
+
+
+def halves(process: ForwardProcess) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The noise itself, and what only a run that goes on needs beside it."""
+    learns = isinstance(process, CommittedProcess)
+    return process.halves() if learns else (process.state_dict(), {})
 
 
 def read_config(run: Path) -> Config:
     """The config of a run that can be continued."""
-    state = latest(run)
-    if state is None:
-        raise UserError(f"{run} holds no state to continue from")
-    return _read_config(state / "model" / "config.json")[0]
+    return _read_config(_state_of(run) / "model" / "config.json")[0]
 
 
 def _write_model(folder: Path, trained: Trained) -> None:
-    parts = {"denoiser": trained.denoiser, "process": trained.process}
-    write_tensors(folder, "model", flatten({k: m.state_dict() for k, m in parts.items()}))
+    noise, _ = halves(trained.process)
+    parts = {"denoiser": weights(trained.denoiser, trained.compact), "process": noise}
+    write_tensors(folder, "model", flatten(parts))
     write_json(folder / "tokenizer.json", tokenizers.save(trained.tokenizer))
     counts = {"lengths": trained.lengths.tolist(), "tokens": trained.tokens.tolist()}
     write_json(folder / "counts.json", counts)
     header = {"format": FORMAT, "version": __version__, "commit": commit()}
     body = {"summary": trained.summary, "config": trained.config.to_dict()}
-    write_json(folder / "config.json", header | body)
+    write_json(folder / "config.json", header | {"compact": trained.compact} | body)
     (folder / "README.md").write_text(model_card(trained), encoding="utf-8")
 
 
 def _read_config(path: Path) -> tuple[Config, dict[str, Any]]:
-    """The config and the summary of a model."""
+    """The config of a model, and all that stands beside it."""
     with explained(path):
         stored = read_json(path)
         if not isinstance(stored["format"], int) or stored["format"] < 1:
@@ -155,25 +190,28 @@ def _read_config(path: Path) -> tuple[Config, dict[str, Any]]:
             )
         if not isinstance(stored["config"], dict) or not isinstance(stored["summary"], dict):
             raise UserError(f"{path} holds no config and summary")
+        if not isinstance(compact := stored.get("compact", False), bool):
+            raise UserError(f"{path}: compact must be true or false, got {str(compact)[:40]!r}")
         if missing := [section for section in SECTIONS if section not in stored["config"]]:
             raise UserError(f"{path} has no section {missing[0]}")
         config = Config.from_dict(stored["config"])
         entry(config.method)
-        return config, stored["summary"]
+        return config, stored
 
 
 def model_card(trained: Trained) -> str:
     """README.md of a model, with the numbers of its run."""
     summary, config = trained.summary, trained.config
+    name = summary.get("name", "this folder")
     rows = "\n".join(f"| {name} | {value} |" for name, value in sorted(summary.items()))
     return (
         f"---\nlibrary_name: redraft\ntags: [discrete-diffusion, {config.method}]\n"
         f"---\n\n# A redraft model: {config.method} on {config.data.domain}\n\n"
-        f'    import redraft\n    model = redraft.load("this folder")\n    model.sample(16)\n\n'
+        f'    import redraft\n    model = redraft.load("{name}")\n    model.sample(16)\n\n'
         f"| | |\n|---|---|\n{rows}\n\n"
         f"Vocabulary {len(trained.tokenizer)}, T = {config.noise.T}, denoiser of width "
         f"{config.denoiser.width} with {config.denoiser.layers} layers; the whole configuration is "
-        f"in config.json.\n"
+        f"in config.json.{' Weights have 16 bits: it is for drawing alone.' * trained.compact}\n"
     )
 
 
@@ -211,7 +249,8 @@ def save_state(
         (aside / "model").mkdir()
         _write_model(aside / "model", trained)
         seal(aside / "model")
-        write_tensors(aside, "state", tensors)
+        _, learning = halves(trained.process)
+        write_tensors(aside, "state", tensors | flatten({"process": learning}))
         write_json(aside / "progress.json", progress)
     publish(folder / "model", run)  # also for readers that know nothing of states
     for old in states(run)[:-keep]:
@@ -228,6 +267,17 @@ def latest(run: Path) -> Path | None:
     return next(reversed(states(run)), None)
 
 
+def _state_of(run: Path) -> Path:
+    """The latest state of a run that can be continued."""
+    state = latest(run)
+    if state is None:
+        raise UserError(
+            f"{run} holds no state to continue from; only run folders do, "
+            f"not models that were saved or shipped by themselves"
+        )
+    return state
+
+
 @dataclass
 class State:
     """What a run continues from."""
@@ -240,11 +290,12 @@ class State:
 
 def load_state(run: Path) -> State:
     """The latest state of a run."""
-    folder = latest(run)
-    if folder is None:
-        raise UserError(f"{run} holds no state to continue from")
+    folder = _state_of(run)
     source = Sealed(folder)
-    tensors, trained = source.tensors("state"), _read_model(Sealed(folder / "model"))
+    parts = unflatten(source.tensors("state"))
+    trained = _read_model(Sealed(folder / "model"), learning=parts.pop("process", {}))
+    if trained.compact:
+        raise UserError(f"{folder} holds a compact model, from which no run can go on")
     with explained(path := source.path("progress.json")):
         progress = read_json(path)
         step, pending = progress["step"], progress["pending"]
@@ -252,7 +303,7 @@ def load_state(run: Path) -> State:
         numbers = [progress["seconds"], *pending.values()]
         if len(steps) > 1 or not all(isinstance(n, int | float) for n in numbers):
             raise UserError(f"{path} does not belong to this state")
-    return State(folder, trained, tensors, progress)
+    return State(folder, trained, flatten(parts), progress)
 
 
 def sweep(run: Path) -> None:

@@ -1,8 +1,8 @@
 """What a user holds: a trained model that samples, infills, revises and repairs.
 
-model = redraft.load("runs/mine")
+model = redraft.load("molecules")
 model.sample(16)
-model.infill("Lily had a [MASK] ball.")
+model.infill("CC(=O)N[MASK:3]cc1")
 model.revise(["CC(=O)Nc1ccc(O)cc1"], strength=0.3)
 list(model.repair(["CC(=O)Nc1ccc(O)cc"]))
 """
@@ -10,6 +10,7 @@ list(model.repair(["CC(=O)Nc1ccc(O)cc"]))
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from os.path import isdir
 from pathlib import Path
 from typing import Any, Literal
 
@@ -186,9 +187,16 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
             for number, item in enumerate(items)
         )
 
-    def save(self, folder: str | Path) -> None:
+    def save(self, folder: str | Path, compact: bool = False) -> None:
         """The model alone, in a folder that `redraft.load` reads."""
-        self.save_pretrained(folder)
+        self.save_pretrained(folder, compact=compact)
+
+    def save_pretrained(
+        self, save_directory: str | Path, *, compact: bool = False, **hub: Any
+    ) -> str | None:
+        """As on the hub; `compact` is for drawing alone: weights of 16 bits, the noise exact."""
+        model = Model(checkpoint.compacted(self.trained)) if compact else self
+        return super(Model, model).save_pretrained(save_directory, **hub)
 
     def _save_pretrained(self, save_directory: Path) -> None:
         checkpoint.save(save_directory, self.trained)
@@ -277,16 +285,26 @@ def fixed(seed: int | None) -> int:
     return agreed(secrets.randbits(62)) if seed is None else seed
 
 
+def shipped() -> list[str]:
+    """Names of the models that come with the package."""
+    return sorted(path.parent.name for path in SHIPPED.glob("*/config.json"))
+
+
 def load(name: str | Path, device: str = "auto") -> Model:
-    """A model by its run folder, its name among the shipped ones, or its hub id."""
-    shipped = [path.name for path in SHIPPED.glob("*/")]
-    if str(name) in shipped:
+    """A model by its name among the shipped ones, its run folder, or its hub id.
+
+    A folder that is called as a shipped model is has to be written ./molecules.
+    """
+    if str(name) in shipped():
         name = SHIPPED / name
-    if Path(name).is_dir():
+    if isdir(name):
         return Model.from_pretrained(name, device=device)
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)):
-        accepted = ", ".join(["a run folder", "a hub id (owner/name)", *shipped])
-        raise UserError(f"there is no model {str(name)!r}; accepted: {accepted}")
+        own = ", ".join(shipped()) or "none with this copy of redraft"
+        raise UserError(
+            f"there is no model {str(name)!r}; accepted: a run folder, "
+            f"a hub id (owner/name), or a shipped model ({own})"
+        )
     try:
         return Model.from_pretrained(name, device=device)
     except UserError:

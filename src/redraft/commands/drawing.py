@@ -1,9 +1,10 @@
 """Commands that draw from a model: sample, infill, revise, repair."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from os.path import isdir, isfile  # which take any string
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,13 +16,16 @@ if TYPE_CHECKING:
     from redraft.model import Model
     from redraft.sampler import Callback
 
+SHIPPED = "molecules"
+"""The model that draws where none is named."""
+
 
 @dataclass
 class Drawing:
     """What all commands that draw from a model take."""
 
     model: Annotated[Positional[str], arg(metavar="MODEL")]
-    """A run folder."""
+    """A run folder, a shipped model or a hub id."""
     steps: int | None = None
     """Reverse steps; all of the model's by default."""
     temperature: float = 1.0
@@ -47,9 +51,13 @@ class Drawing:
 class Sample(Drawing):
     """Generate new sequences, one a line.
 
+    redraft sample -n 12 --valid --draw new.svg
+
     redraft sample runs/vsdd-1 -n 100 > new.txt
     """
 
+    model: Annotated[Positional[str], arg(metavar="[MODEL]")] = SHIPPED
+    """A run folder, a shipped model or a hub id."""
     n: Annotated[int, arg(aliases=["-n"])] = 16
     """How many."""
     length: int | None = None
@@ -96,34 +104,47 @@ class Sample(Drawing):
 
 
 @dataclass
-class Infill(Drawing):
-    """Fill the [MASK]s of a sequence: [MASK] stands for one token, [MASK:9] for nine.
+class Redrawing(Drawing):
+    """What commands that begin from sequences take."""
 
-    redraft infill runs/vsdd-1 "CC(=O)N[MASK:4]ccc1" -n 3
+    texts: Annotated[Positional[tuple[str, ...]], arg(metavar="TEXT...")] = ()
+    """Sequences; by default every line of standard input."""
+    model: str = SHIPPED
+    """A run folder, a shipped model or a hub id; a run folder may also stand before TEXT."""
+
+    def __post_init__(self) -> None:
+        self.model, self.texts = model_before(self.texts, self.model)
+
+
+@dataclass
+class Infill(Redrawing):
+    """Fill the [MASK]s of sequences: [MASK] stands for one token, [MASK:9] for nine.
+
+    redraft infill "CC(=O)N[MASK:4]ccc1" -n 3
+
+    redraft infill "Lily had a [MASK] ball." --model runs/stories
     """
 
-    text: Annotated[Positional[str | None], arg(metavar="TEXT")] = None
-    """The sequence; by default every line of standard input."""
     n: Annotated[int, arg(aliases=["-n"])] = 1
     """How many alternatives."""
 
     def run(self) -> None:
         model = self.load()
-        for text in inputs([self.text] if self.text is not None else []):
+        for text in inputs(self.texts):
             with progress("infilling") as callback:
                 rows = model.infill(text, self.n, callback=callback, **self.options())
             show(rows)
 
 
 @dataclass
-class Revise(Drawing):
+class Revise(Redrawing):
     """Re-draft sequences: take each to a part of full noise and back.
 
-    redraft revise runs/vsdd-1 "CC(=O)Nc1ccc(O)cc1" --strength 0.3 --show
+    redraft revise "CC(=O)Nc1ccc(O)cc1" --strength 0.3 --show
+
+    redraft revise --model runs/vsdd-1 < molecules.smi
     """
 
-    texts: Annotated[Positional[tuple[str, ...]], arg(metavar="TEXT...")] = ()
-    """Sequences; by default every line of standard input."""
     strength: float = 0.3
     """How far to go: 0 changes nothing, 1 starts anew."""
     noising: bool = True
@@ -164,8 +185,8 @@ class Repair:
 
     items: Annotated[Positional[tuple[str, ...]], arg(metavar="SMILES|FILE...")] = ()
     """SMILES, or files with one a line; by default standard input."""
-    model: str = "molecules"
-    """A run folder, a shipped model or a hub id."""
+    model: str = SHIPPED
+    """A run folder, a shipped model or a hub id; a run folder may also stand before SMILES."""
     format: Literal["tsv", "smiles", "json"] = "tsv"
     """tsv: result, status, edits, sure, given, remark; smiles: valid results alone; json: one
     object a line. Told at length where a person looks on."""
@@ -175,6 +196,9 @@ class Repair:
     """Same seed, same output."""
     device: str = "auto"
     """cpu, cuda, or auto."""
+
+    def __post_init__(self) -> None:
+        self.model, self.items = model_before(self.items, self.model)
 
     def run(self) -> None:
         from redraft.model import load
@@ -191,7 +215,7 @@ class Repair:
         if item == "-":
             check(not sys.stdin.isatty(), "give SMILES or a file, or pipe some in, one a line")
             yield from sys.stdin
-        elif Path(item).is_file():
+        elif isfile(item):
             with open(item, encoding="utf-8", errors="replace") as file:
                 yield from file
         else:
@@ -200,7 +224,15 @@ class Repair:
             yield item
 
 
-def inputs(given: tuple[str, ...] | list[str]) -> list[str]:
+def model_before(given: tuple[str, ...], model: str) -> tuple[str, tuple[str, ...]]:
+    """The model and the sequences: a folder before them is the model, unless --model names one."""
+    for first in given[:1] if model == SHIPPED else ():
+        if first == SHIPPED or isdir(first):
+            return first, given[1:]
+    return model, given
+
+
+def inputs(given: Sequence[str]) -> list[str]:
     """What was given on the command line, or the lines of standard input."""
     if given:
         return list(given)

@@ -5,20 +5,17 @@ import re
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
 from redraft.config import Config, DataConfig, check, read_recipe, recipe_names
 from redraft.errors import UserError, unknown
 
-if TYPE_CHECKING:
-    pass
-
 
 @dataclass
 class Quickstart:
-    """Train a small model on molecules, generate with it, re-draft one, draw what it learned.
+    """Generate and repair molecules; then train a small model, re-draft, draw what it learned.
 
     Takes about two minutes on two CPU cores and needs no network.
     """

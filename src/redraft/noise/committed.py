@@ -1,11 +1,13 @@
 """Kernels that are renewed from time to time, and held fixed in between.
 
 What a kernel is made from is kept twice: as it is being learned, and as it was when last committed.
-So a saved process is the one the denoiser was trained on, whatever has moved since.
+So a saved process is the one the denoiser was trained on, whatever has moved since. What is being
+learned matters to a run that goes on; what is committed is all that a model needs.
 """
 
 import math
 from abc import abstractmethod
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -26,6 +28,8 @@ class CommittedProcess(DenseProcess):
         self.register_buffer("cdf", many, persistent=False)
         self.register_load_state_dict_post_hook(lambda process, _: process.rebuild())
 
+    LIVE: ClassVar[str] = ""
+    """The name of what is being learned; its twin is `committed`."""
     alpha: Tensor
     cdf: Tensor | None
     """(T + 1, V, V) distribution functions of Qbar's rows, where V is large."""
@@ -33,6 +37,32 @@ class CommittedProcess(DenseProcess):
     @abstractmethod
     def committed_kernel(self) -> Tensor:
         """M (T, V, V) from what is committed."""
+
+    def halves(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The state_dict in two: the noise as it is committed, and what is being learned."""
+        committed, live = {}, {}
+        for name, x in self.state_dict().items():
+            (live if name.split(".")[0] == self.LIVE else committed)[name] = x
+        return committed, live
+
+    def completed(self, committed: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The whole state_dict from its first half: nothing has been learned since."""
+        twins = {name: name.replace(self.LIVE, "committed", 1) for name in self.halves()[1]}
+        found = {name: committed[twin] for name, twin in twins.items() if twin in committed}
+        return found | committed
+
+    @torch.no_grad()
+    def settled(self) -> "CommittedProcess":
+        """The same noise with nothing left to learn, in as few numbers as hold it."""
+        M, (committed, _) = self.committed_kernel(), self.halves()
+        smaller = M.nbytes < sum(x.nbytes for x in committed.values())
+        return SettledProcess(M, self.alpha) if smaller else self
+
+    def kind_of(self, tensors: dict[str, Tensor]) -> "CommittedProcess":
+        """The process that these tensors are of: this one, or a settled one of the same size."""
+        if "kernel" not in tensors:
+            return self
+        return SettledProcess(self.committed_kernel(), self.alpha)
 
     @torch.no_grad()
     def rebuild(self) -> None:
@@ -48,6 +78,20 @@ class CommittedProcess(DenseProcess):
         if self.cdf is None:
             return super().corrupt(x0, t, generator)
         return look_up_inverse(self.cdf, uniform(x0.shape, x0.device, generator), t, x0)
+
+
+class SettledProcess(CommittedProcess):
+    """A kernel M (T, V, V) that is never renewed, kept as it is."""
+
+    def __init__(self, M: Tensor, alpha: Tensor):
+        super().__init__(M.shape[-1], alpha)
+        self.to(M.device).register_buffer("kernel", M.clone())
+        self.rebuild()
+
+    kernel: Tensor
+
+    def committed_kernel(self) -> Tensor:
+        return self.kernel
 
 
 class Draft(DenseProcess):
