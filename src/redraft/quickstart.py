@@ -1,4 +1,4 @@
-"""The first minutes: train, generate, re-draft, and see what noise was learned."""
+"""The first minutes: generate, repair, train, re-draft, and see what noise was learned."""
 
 import dataclasses
 import json
@@ -11,33 +11,38 @@ from redraft.config import read_recipe
 from redraft.data.corpus import encode
 from redraft.data.molecules import bundled, canonical_or_none
 from redraft.errors import UserError
-from redraft.model import Model, train
+from redraft.model import Model, load, train
 from redraft.noise.semantic import SemanticProcess
 from redraft.report import figures
 from redraft.sampler import Step
-from redraft.terminal import Frames, TrainingDisplay, show_noise, show_revision
+from redraft.terminal import (
+    Frames,
+    TrainingDisplay,
+    diff,
+    new_console,
+    show_noise,
+    show_revision,
+)
 
 SAMPLES = 500
 SHOWN = 12
+BROKEN = {
+    "paracetamol": "CC(=O)Nc1ccc(O)cc",
+    "aspirin": "CC(=O)Oc1cccccC(=O)O",
+    "caffeine": "Cn1c(=O)c2c(ncn2C)n(C)c=O",
+    "ibuprofen": "CC(C)Cc1ccc(C(C)C(=O)O)cc1)",
+}
+"""Each with one thing wrong."""
 
 
 def quickstart(out: Path, seed: int = 0) -> None:
     """Everything in about two minutes on two cores; figures and the model are left in `out`."""
     clear(out)
-    config = dataclasses.replace(read_recipe("quickstart"), seed=seed)
-    say(
-        "1  Training",
-        "the denoiser learns to undo noise, the leader learns which noise teaches most",
-    )
-    with TrainingDisplay(config.train.steps, config.train.seconds, config.method) as display:
-        model = train(config, out / "model", display.update)
-    summary = model.trained.summary
-    print(summary["data"])
-    print(
-        f"bound on molecules never seen: {summary['bound_start']:.2f} -> "
-        f"{summary['bound_end']:.2f} nats per token"
-    )
-    generate(model, out, seed)
+    shipped = load("molecules")
+    generate(shipped, out, seed)
+    repair(shipped, seed)
+    model = learn(out, seed)
+    try_out(model, seed)
     redraft(model, out, seed)
     draw_noise(model, out)
     say("Done", f"model and figures are in {out}/")
@@ -48,30 +53,70 @@ def quickstart(out: Path, seed: int = 0) -> None:
 
 def clear(out: Path) -> None:
     """Make room: an earlier quickstart is replaced, anything else is left alone."""
-    earlier = (out / "model" / "config.json").exists()
-    if out.exists() and any(out.iterdir()) and not earlier:
+    broken_off = {path.name for path in out.glob("*")} <= {"molecules.png"}
+    if not broken_off and not (out / "model" / "config.json").exists():
         raise UserError(f"{out} is not empty and no earlier quickstart; choose another --out")
     shutil.rmtree(out / "model", ignore_errors=True)
     out.mkdir(parents=True, exist_ok=True)
 
 
 def say(title: str, what: str) -> None:
-    print(f"\n{title}: {what}")
+    print(f"\n{title}: {what}", flush=True)
 
 
 def generate(model: Model, out: Path, seed: int) -> None:
-    say("2  Generating", f"{SAMPLES} molecules from pure noise")
+    say("Generating", f"{SHOWN} molecules from pure noise, by the model that comes with redraft")
+    smiles, drawn = model.sample_valid(SHOWN, seed=seed)
+    for s in smiles:
+        print(f"  {s}")
+    print(f"{len(smiles)} different and valid ones in {drawn} draws")
+    figures.molecule_grid(smiles).save(out / "molecules.png")
+
+
+def repair(model: Model, seed: int) -> None:
+    """Well-known molecules with a typing error each, and what the model makes of them."""
+    from rich.text import Text
+
+    say("Repairing", "SMILES that do not parse, brought to the nearest molecules that do")
+    console, tokenizer = new_console(), model.tokenizer
+    for name, repaired in zip(BROKEN, model.repair(BROKEN.values(), seed=seed), strict=True):
+        given, result = repaired.given, repaired.result
+        what = "not repaired" if result is None else f"{result}   {repaired.sure:.0%} sure"
+        console.print(Text(f"  {name}: {given} -> {what}"), soft_wrap=True)
+        if result is not None:
+            before, after = tokenizer.ids(given), tokenizer.ids(result)
+            changes = diff(before, after, tokenizer.tokens, plain=console.color_system is None)
+            console.print(Text("    ") + changes, soft_wrap=True)
+
+
+def learn(out: Path, seed: int) -> Model:
+    """A small model of one's own, watched while it learns."""
+    config = dataclasses.replace(read_recipe("quickstart"), seed=seed)
+    say(
+        "Training",
+        "the denoiser learns to undo noise, the leader learns which noise teaches most",
+    )
+    with TrainingDisplay(config.train.steps, config.train.seconds, config.method) as display:
+        model = train(config, out / "model", display.update)
+    summary = model.trained.summary
+    print(summary["data"])
+    print(
+        f"bound on molecules never seen: {summary['bound_start']:.2f} -> "
+        f"{summary['bound_end']:.2f} nats per token"
+    )
+    return model
+
+
+def try_out(model: Model, seed: int) -> None:
+    say("Trying it out", f"{SAMPLES} molecules by this small model")
     smiles = model.sample(SAMPLES, seed=seed)
     valid = parsing(smiles)
     print(
         f"{len(valid)} of {SAMPLES} ({100 * len(valid) / SAMPLES:.0f} %) are valid molecules after "
         f"this short training, {len(set(valid))} of them different. Some valid ones:"
     )
-    chosen = list(dict.fromkeys(valid))[:SHOWN]
-    for s in chosen[:5]:
+    for s in list(dict.fromkeys(valid))[:5]:
         print(f"  {s}")
-    if chosen:
-        figures.molecule_grid(chosen).save(out / "molecules.png")
 
 
 def parsing(smiles: list[str]) -> list[str]:
@@ -82,7 +127,7 @@ def parsing(smiles: list[str]) -> list[str]:
 def redraft(model: Model, out: Path, seed: int) -> None:
     """A well-known molecule noised and re-drafted, step by step; then many at once."""
     item = "CC(=O)Nc1ccccc1"
-    say("3  Re-drafting", f"{item} (acetanilide) taken 40 % of the way to noise and back")
+    say("Re-drafting", f"{item} (acetanilide) taken 40 % of the way to noise and back")
     frames: list[tuple[int, list[int]]] = []
 
     def watch(step: Step) -> None:
@@ -110,7 +155,7 @@ def every(frames: Frames, most: int) -> Frames:
 
 
 def draw_noise(model: Model, out: Path) -> None:
-    say("4  Learned noise", "what the leader replaces tokens by, against uniform noise, at t = T/2")
+    say("Learned noise", "what the leader replaces tokens by, against uniform noise, at t = T/2")
     process = model.trained.process
     assert isinstance(process, SemanticProcess)
     Q = process.Q.cpu().numpy()  # its diagonal does not count
