@@ -77,6 +77,57 @@ def tiny_bounds() -> str:
     return table(titles, cells)
 
 
+def recipe_search() -> str:
+    """What was tried, in order."""
+    titles = ("method", "optimizer", "options", "steps", "bound", "valid, %")
+    found = rows_of("molecules/recipe-search")["rows"]
+    cells = (
+        (
+            *(row["method"], row["optimizer"]),
+            ", ".join([f"{name} {value}" for name, value in row["options"].items()] + row["notes"]),
+            f"{row['steps']:,}",
+            f"{row['bound_end']:.3f}",
+            with_interval(row["validity"], ".1f", 100),
+        )
+        for row in found
+    )
+    return table(titles, cells)
+
+
+REPAIRERS = {
+    "any_edit": "blind search, one edit",
+    "close_brackets": "rules: close brackets and rings",
+    "through_selfies": "rules, then SELFIES and back",
+}
+"""What the baselines of the repair experiment are called; a model by its method."""
+
+
+def repairs(folder: Path = ROOT / "results/molecules") -> str:
+    """Broken molecules by their number of edits, one row a repairer, as far as measured."""
+    found = [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(folder.glob("repair-*.json"))
+    ]
+    rows: dict[tuple[str, str], tuple[int, dict]] = {}  # baselines as they stand in the first file
+    for result in found:
+        for edits, part in result.get("by_edits", {}).items():
+            for name, metrics in part["metrics"].items():
+                title = REPAIRERS.get(name) or result["method"]
+                rows.setdefault((edits, title), (part["n"], metrics))
+    titles = ("edits", "repairer", "n", "valid, %", "the same, %", "edit distance", "Tanimoto")
+    cells = (
+        (
+            *(edits, name, str(n)),
+            with_interval(metrics["repair_rate"], ".1f", 100),
+            with_interval(metrics["exact_recovery"], ".1f", 100),
+            with_interval(metrics["edit_distance"], ".2f") if "edit_distance" in metrics else "",
+            with_interval(metrics["tanimoto"], ".2f"),
+        )
+        for (edits, name), (n, metrics) in sorted(rows.items(), key=lambda row: row[0][0])
+    )
+    return table(titles, cells) if rows else "Not measured yet."
+
+
 def with_interval(metric: dict[str, float], form: str, scale: float = 1) -> str:
     value, low, high = (format(scale * metric[key], form) for key in ("value", "low", "high"))
     return f"{value} ({low} to {high})"
@@ -84,6 +135,8 @@ def with_interval(metric: dict[str, float], form: str, scale: float = 1) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "tiny-bounds": tiny_bounds,
+    "recipe-search": recipe_search,
+    "repair-molecules": repairs,
     "train-tiny": lambda: train("bench/train-tiny"),
     "train-molecules": lambda: train("bench/train-molecules"),
     "parts-molecules": lambda: parts("bench/train-molecules"),
