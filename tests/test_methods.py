@@ -122,10 +122,12 @@ class Position:
         self.reference = UniformProcess(V, self.alpha, torch.float64)
         self.draws = corrupt(self.reference, self.x0, self.times, seeded(3))
 
-    def game(self, noise: ForwardProcess | None = None) -> Game:
+    def game(
+        self, noise: ForwardProcess | None = None, judge: ForwardProcess | None = None
+    ) -> Game:
         batch = Batch(self.x0, padded=False, weight=1.0)
         noise = self.noise.detached() if noise is None else noise
-        return Game(self.denoiser, noise, self.reference, batch, self.draws)
+        return Game(self.denoiser, noise, self.reference, batch, self.draws, judge=judge)
 
     def probes(self) -> list[tuple[list[Draw], Tensor]]:
         """Every corruption of the batch at its times, with its probability as a function of phi."""
@@ -338,13 +340,18 @@ def test_without_preferences_the_reference_loss_is_the_followers_loss(estimator)
     torch.testing.assert_close(exactly.before, follower, rtol=1e-14, atol=0)
 
 
-def test_the_reference_loss_holds_the_model_against_uniform_noise():
-    """T KL(q_ref(x_{t-1}|x_t,x_0) || sum_i p_theta(i) q_phi(x_{t-1}|x_t,i)), by brute force."""
+@pytest.mark.parametrize("judge", ["own", "reference"])
+def test_the_reference_loss_holds_the_model_against_uniform_noise(judge):
+    """T KL(q_ref(x_{t-1}|x_t,x_0) || sum_i p_theta(i) q(x_{t-1}|x_t,i)), by brute force.
+
+    q is q_phi, or, to a judge that is not moved by phi, q_ref.
+    """
     at = Position(B=4, L=2)
     uniform = (1 - torch.eye(V).double()) / (len(VALID) - 1)
     uniform[:EOS] = uniform[:, :EOS] = 0
     truth = brute_steps(uniform.expand(T, -1, -1), at.alpha)
-    model = brute_steps(at.noise.M.detach(), at.alpha)
+    model = brute_steps(at.noise.M.detach(), at.alpha) if judge == "own" else truth
+    game = at.game(judge=None if judge == "own" else at.reference)
     total = 0.0
     ((t, weight),) = at.times
     p = at.denoiser(at.draws[0].xt, t).softmax(-1).detach()
@@ -353,7 +360,7 @@ def test_the_reference_loss_holds_the_model_against_uniform_noise():
         q = brute_posterior(truth, s, k)[i]
         total += weight * float(brute_kl(q, p[b, l] @ brute_posterior(model, s, k)))
     assert weight == T
-    assert float(at.game().before.detach()) == pytest.approx(total / 8, rel=1e-9)
+    assert float(game.before.detach()) == pytest.approx(total / 8, rel=1e-9)
 
 
 def test_a_virtual_step_changes_the_output_and_not_theta():
@@ -414,8 +421,9 @@ def test_credits_draw_nothing_and_touch_nothing(credit):
     assert same(grads, [p.grad for p in method.denoiser.parameters()])
 
 
-def test_the_leader_judges_the_loss_that_the_follower_descends_on(monkeypatch):
-    method = make_method("vsdd", train={"auxiliary": 0.7})
+@pytest.mark.parametrize("judge", ["own", "reference"])
+def test_the_leader_judges_the_loss_that_the_follower_descends_on(judge, monkeypatch):
+    method = make_method("vsdd", train={"auxiliary": 0.7}, leader={"judge": judge})
     seen = []
 
     def credit(game: Game, probes: list[list[Draw]], gamma: float) -> Tensor:
@@ -427,6 +435,7 @@ def test_the_leader_judges_the_loss_that_the_follower_descends_on(monkeypatch):
     ((game, probe),) = seen
     own = method.losses(game.noise, game.batch, probe)
     torch.testing.assert_close(game.follower_losses(game.theta, probe), own)
+    assert game.judge is (method.reference if judge == "reference" else game.noise)
 
 
 @pytest.mark.parametrize("credit", CREDITS)
@@ -469,9 +478,9 @@ def test_blocks_commit_first_and_lead_last(monkeypatch):
     played: list[Batch] = []
 
     class Watched(Game):
-        def __init__(self, denoiser, noise, reference, batch, *others):
+        def __init__(self, denoiser, noise, reference, batch, *others, **options):
             played.append(batch)
-            super().__init__(denoiser, noise, reference, batch, *others)
+            super().__init__(denoiser, noise, reference, batch, *others, **options)
 
     monkeypatch.setattr(stackelberg_file, "Game", Watched)
     N = 3
@@ -498,9 +507,9 @@ def test_the_leader_plays_on_the_noise_of_the_current_embeddings(monkeypatch):
     games: list[Game] = []
 
     class Watched(Game):
-        def __init__(self, *position):
+        def __init__(self, *position, **options):
             games.append(self)
-            super().__init__(*position)
+            super().__init__(*position, **options)
 
     corrupted: list[Any] = []
 

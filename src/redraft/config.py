@@ -200,6 +200,9 @@ class LeaderConfig:
     """Step size of the virtual gradient step."""
     credit: Literal["batch", "sequence"] = "batch"
     """One reward for each probe (the paper's), or one for each sequence of each probe."""
+    judge: Literal["own", "reference"] = "own"
+    """Whose reverse steps rewards are measured through: the leader's own (the paper's), or the
+    reference's."""
     batch: int = 128
     """Held-out sequences on which the leader tries its corruptions."""
     clip_reward: float = 3.0

@@ -14,10 +14,15 @@
 `credit = "sequence"` gives every sequence of a probe its own reward: to first order R_k is the sum
 over sequences of directional derivatives of their losses along g = grad L_ref, all of which come
 from two forward passes at theta +- eps g.
+
+L_ref holds theta's reverse step against the reference's. In the paper that step is q_phi's own, so
+that the leader also moves the measure by which it is paid; `judge = "reference"` takes the
+reference's, which is the same for all phi.
 """
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import cached_property, partial
 
 import torch
@@ -111,8 +116,11 @@ class Stackelberg(Method):
         times = draw_times(batch.x0, self.spans, self.random)
         draw = partial(corrupt, x0=batch.x0, times=times, generator=self.random)
         fixed = noise.detached()
-        share, truth = self.config.train.auxiliary, draw(self.reference)
-        game = Game(self.denoiser, fixed, self.reference, batch, truth, self.slope, share)
+        game = Game(
+            *(self.denoiser, fixed, self.reference, batch, draw(self.reference), self.slope),
+            auxiliary=self.config.train.auxiliary,
+            judge={"own": fixed, "reference": self.reference}[self.options.judge],
+        )
         probes = [draw(noise) for _ in range(self.options.probes)]
         rewards = CREDITS[self.options.credit](game, probes, self.options.gamma)  # (K, 1 or B)
         limit = self.options.clip_reward
@@ -132,42 +140,46 @@ class Stackelberg(Method):
         }
 
 
+@dataclass
 class Game:
     """One position of the game: how good any theta is under the reference noise, on fixed draws.
 
     The same t, noise and float32 arithmetic before and after a virtual step (common random
     numbers), since the differences are tiny. The denoiser's own weights are never written to.
-    `slope` may be given where training computes the gradient of L^F at theta in another way.
     """
 
-    def __init__(
-        self,
-        denoiser: Denoiser,
-        noise: ForwardProcess,
-        reference: ForwardProcess,
-        batch: Batch,
-        draws: list[Draw],
-        slope: Callable[[ForwardProcess, Batch, list[Draw]], Parameters] | None = None,
-        auxiliary: float = 0.0,
-    ):
-        self.denoiser, self.noise, self.reference = denoiser, noise, reference
-        self.batch, self.draws, self.slope, self.auxiliary = batch, draws, slope, auxiliary
-        self.theta = dict(denoiser.named_parameters())
+    denoiser: Denoiser
+    noise: ForwardProcess
+    """q_phi, held fixed."""
+    reference: ForwardProcess
+    batch: Batch
+    draws: list[Draw]
+    """Of the reference."""
+    slope: Callable[[ForwardProcess, Batch, list[Draw]], Parameters] | None = None
+    """The gradient of L^F at theta, where training computes it in another way."""
+    auxiliary: float = 0.0
+    """Of the follower's loss."""
+    judge: ForwardProcess | None = None
+    """The process through whose reverse steps L_ref is measured; q_phi by default."""
+
+    def __post_init__(self):
+        self.theta = dict(self.denoiser.named_parameters())
 
     def predictor(self, theta: Parameters) -> Predictor:
         """The denoiser with theta for its weights."""
         return lambda *inputs: functional_call(self.denoiser, dict(theta), inputs)
 
     def reference_loss(self, theta: Parameters) -> Tensor:
-        """L_ref: KL from the reference's posterior to the reverse step that q_phi gives theta.
+        """L_ref: KL from the reference's posterior to the reverse step that the judge gives theta.
 
         The share of it that lies in this process's part of the batch.
         """
-        x0, loss = self.batch.x0, torch.zeros((), device=self.batch.x0.device)
+        x0, judge = self.batch.x0, self.judge or self.noise
+        loss = torch.zeros((), device=x0.device)
         for draw, truth in zip(self.draws, self.truths, strict=True):
             with Compensated() if x0.is_cuda else nullcontext():
                 log_p = predict(self.predictor(theta), draw.xt, draw.t, self.batch.padded)
-                model = self.noise.reverse(draw.xt, log_p.exp(), draw.t)
+                model = judge.reverse(draw.xt, log_p.exp(), draw.t)
             loss = loss + draw.weight * categorical_kl(truth, model)
         return token_mean(torch.where(x0 == PAD, 0, loss), x0, self.batch.tokens)
 
