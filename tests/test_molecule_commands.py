@@ -10,8 +10,9 @@ from tiny import tiny
 
 import redraft
 from redraft.cli import main
-from redraft.data.molecules import canonical_or_none
+from redraft.data.molecules import bundled, canonical_or_none
 from redraft.evaluation import results
+from redraft.evaluation.statistics import Estimate
 from redraft.report import molecules
 
 LINES = Path(__file__).parent / "data" / "format-1"
@@ -155,6 +156,24 @@ def test_molecules_drawn_elsewhere_are_evaluated_here(molecules, run, tmp_path: 
     assert metrics["uniqueness"]["value"] == 0.5
 
 
+def test_fcd_is_to_the_unseen_molecules(molecules, run, tmp_path: Path, monkeypatch):
+    given = []
+
+    def distance(drawn, reference, seed):
+        given.append((drawn, reference))
+        return Estimate(1.5, 1.0, 2.0)
+
+    monkeypatch.setattr("redraft.evaluation.molecules.frechet_chemnet_distance", distance)
+    file = tmp_path / "drawn.smi"
+    file.write_text("CCO\nCCN\n", encoding="utf-8")
+    assert run("evaluate", molecules, "--samples", file, "--fcd", "--out", tmp_path)[0] == 0
+    path = tmp_path / "molecules" / "generation-vsdd.json"
+    assert json.loads(path.read_text())["metrics"]["fcd"]["value"] == 1.5
+    ((drawn, reference),) = given
+    assert drawn == ["CCO", "CCN"]
+    assert set(reference) <= set(bundled().validation) and reference
+
+
 def test_the_training_data_must_be_those_of_the_run(molecules, run, tmp_path: Path):
     file = tmp_path / "other.smi"
     file.write_text("\n".join("CNO" * n for n in range(1, 5)) + "\n", encoding="utf-8")
@@ -164,7 +183,11 @@ def test_the_training_data_must_be_those_of_the_run(molecules, run, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("flags", "said"),
-    [(["--steps", "3"], "--variant"), (["--samples", "nowhere.smi"], "nowhere.smi")],
+    [
+        (["--steps", "3"], "--variant"),
+        (["--samples", "nowhere.smi"], "nowhere.smi"),
+        (["--experiment", "repair", "--fcd"], "not for repair"),
+    ],
 )
 def test_mistakes_in_evaluation_are_told(molecules, run, flags, said):
     code, _, err = run("evaluate", molecules, *flags)

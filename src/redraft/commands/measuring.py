@@ -42,6 +42,8 @@ class Evaluate(Drawing):
     or 300 to repair."""
     samples: Path | None = None
     """A file of molecules that were generated before, one a line, instead."""
+    fcd: bool = False
+    """Generation: also the Frechet ChemNet distance to all unseen molecules (redraft[fcd])."""
     data: str | None = None
     """Where the training data lie, if not where they lay."""
     variant: str | None = None
@@ -73,8 +75,8 @@ class Evaluate(Drawing):
         )
         generates = self.experiment == "generation"
         check(
-            generates or (plain and self.samples is None),
-            f"--steps, --temperature, --top-p and --samples are not for {self.experiment}",
+            generates or (plain and self.samples is None and not self.fcd),
+            f"--steps, --temperature, --top-p, --samples and --fcd are not for {self.experiment}",
         )
         check(self.n is None or self.n >= 1, f"n must be at least 1, got {self.n}")
         missing = self.samples is not None and not self.samples.is_file()
@@ -84,7 +86,7 @@ class Evaluate(Drawing):
         self, model: "Model", data: "Dataset", callback: "Callback"
     ) -> dict[str, Any]:
         from redraft.evaluation import molecules, results
-        from redraft.experiments.data import learned
+        from redraft.experiments.data import learned, unseen
         from redraft.experiments.drawn import Amounts
 
         seed = self.seed or 0
@@ -94,6 +96,8 @@ class Evaluate(Drawing):
             options = {**self.options(), "seed": seed}
             drawn = model.sample(self.n or Amounts.samples, callback=callback, **options)
         metrics = molecules.generation(drawn, learned(data), seed)
+        if self.fcd:
+            metrics["fcd"] = molecules.frechet_chemnet_distance(drawn, unseen(data), seed)
         return results.result(model.trained, "generation", len(drawn), metrics)
 
     def measure_steps(
