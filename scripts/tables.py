@@ -9,12 +9,13 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/experiments.md")
 
 
-def rows_of(name: str) -> list[dict]:
+def rows_of(name: str) -> Any:
     return json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8"))
 
 
@@ -80,18 +81,33 @@ def tiny_bounds() -> str:
 def recipe_search() -> str:
     """What was tried, in order."""
     titles = ("method", "optimizer", "options", "steps", "bound", "valid, %")
-    found = rows_of("molecules/recipe-search")["rows"]
     cells = (
         (
-            *(row["method"], row["optimizer"]),
-            ", ".join([f"{name} {value}" for name, value in row["options"].items()] + row["notes"]),
-            f"{row['steps']:,}",
-            f"{row['bound_end']:.3f}",
-            with_interval(row["validity"], ".1f", 100),
+            *(row["method"], row["optimizer"], options(row), f"{row['steps']:,}"),
+            *(f"{row['bound_end']:.3f}", with_interval(row["validity"], ".1f", 100)),
         )
-        for row in found
+        for row in rows_of("molecules/recipe-search")["rows"]
     )
     return table(titles, cells)
+
+
+def leader_search() -> str:
+    titles = ("method", "options", "bound", "valid, %", "row entropy over uniform's", "L_ref")
+    cells = (
+        (
+            *(row["method"], options(row)),
+            *(f"{row['bound_end']:.3f}", with_interval(row["validity"], ".1f", 100)),
+            f"{row['entropy_share']:.3f}",
+            f"{row['reference_loss']:.2f}" if row["reference_loss"] else "",
+        )
+        for row in rows_of("molecules/leader-search")["rows"]
+    )
+    return table(titles, cells)
+
+
+def options(row: dict) -> str:
+    given = [f"{name} {value}" for name, value in row["options"].items()]
+    return ", ".join(given + row.get("notes", []))
 
 
 REPAIRERS = {
@@ -136,6 +152,7 @@ def with_interval(metric: dict[str, float], form: str, scale: float = 1) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "tiny-bounds": tiny_bounds,
     "recipe-search": recipe_search,
+    "leader-search": leader_search,
     "repair-molecules": repairs,
     "train-tiny": lambda: train("bench/train-tiny"),
     "train-molecules": lambda: train("bench/train-molecules"),

@@ -21,7 +21,7 @@ from redraft.errors import UserError
 from redraft.folder import Sealed, seal, write_tensors
 from redraft.methods import METHODS
 from redraft.noise.committed import CommittedProcess, SettledProcess
-from redraft.noise.confusion import ConfusionProcess
+from redraft.noise.confusion import Confusions
 from redraft.noise.markov import SMALL
 from redraft.noise.semantic import BilinearScores, SemanticProcess
 
@@ -193,7 +193,8 @@ def test_a_large_vocabulary_is_corrupted_alike(generator):
 
 
 def test_few_bins_of_counts_are_smaller_than_their_kernel():
-    process = ConfusionProcess(8, torch.linspace(0.9, 0.5, 6), bins=2, floor=0.1)
+    counts = Confusions(T=6, V=8, bins=2, floor=0.1)
+    process = SemanticProcess(counts, 8, 4, torch.linspace(0.9, 0.5, 6))
     assert process.settled() is process
 
 

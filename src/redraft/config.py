@@ -58,14 +58,17 @@ class NoiseConfig:
     """Rank of the learned A_t; None is the paper's full D x D."""
     hidden: int = 128
     """Hidden width of the network that gives A_t."""
-    start: Literal["uniform", "semantic"] = "uniform"
-    """Where learned scores begin: uniform noise (the paper's), or the fixed semantic kernel."""
+    start: Literal["uniform", "semantic", "confusion"] = "uniform"
+    """Where learned scores begin: at uniform noise (the paper's), the fixed semantic kernel, or
+    what the denoiser confuses, as far as it is known."""
     tau: float = 0.3
     """Temperature of the fixed semantic kernel, softmax(cosine / tau)."""
     bins: int = 5
     """Noise levels between which confusion noise distinguishes."""
     floor: float = 0.2
-    """Share of every row of confusion noise that stays uniform."""
+    """Share of every row of confusion noise that is uniform."""
+    rising: bool = False
+    """Whether that share rises to 1 at T, so that noise ends uniform."""
     forget: float = 0.9
     """How much of what was seen before confusion noise keeps at each look."""
 

@@ -5,7 +5,7 @@ import torch
 from redraft.bench.measure import Row, forget_peak, milliseconds, peak_gb
 from redraft.config import Config
 from redraft.domains import Dataset
-from redraft.methods import learned_semantic
+from redraft.methods import learned
 from redraft.noise.semantic import SemanticProcess
 from redraft.objective import corrupt, draw_times
 from redraft.precision import tf32
@@ -17,7 +17,7 @@ def kernel(config: Config, data: Dataset, windows: int) -> list[Row]:
     run = assemble(config, data)
     device, V, T = run.method.generator.device, len(data.tokenizer), config.noise.T
     torch.manual_seed(config.seed)
-    process = learned_semantic(config, V, data.max_length).to(device)
+    process = learned(config, V, data.max_length).to(device)
     assert isinstance(process, SemanticProcess)
     embeddings = run.method.denoiser.embeddings.detach()
     x0 = run.batches[0].x0

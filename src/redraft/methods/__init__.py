@@ -10,7 +10,9 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from redraft.config import Config
+from torch import nn
+
+from redraft.config import Config, NoiseConfig
 from redraft.denoiser import Denoiser
 from redraft.errors import unknown
 from redraft.methods.confusion import Confusion
@@ -20,7 +22,7 @@ from redraft.methods.method import Method
 from redraft.methods.reinforce import Reinforce
 from redraft.methods.stackelberg import Stackelberg
 from redraft.noise.absorbing import AbsorbingProcess
-from redraft.noise.confusion import ConfusionProcess
+from redraft.noise.confusion import Confusions, Sum
 from redraft.noise.coupled import CoupledProcess
 from redraft.noise.process import ForwardProcess
 from redraft.noise.schedule import alpha_bar, steps
@@ -36,22 +38,30 @@ def uniform(config: Config, V: int, max_length: int) -> ForwardProcess:
     return UniformProcess(V, steps(alpha_bar(config.noise.schedule, config.noise.T)))
 
 
-def fixed_semantic(config: Config, V: int, max_length: int) -> ForwardProcess:
+def semantic(config: Config, V: int, scores: nn.Module) -> ForwardProcess:
     alpha = steps(alpha_bar(config.noise.schedule, config.noise.T))
-    scores = CosineScores(config.noise.T, config.noise.tau)
     return SemanticProcess(scores, V, config.denoiser.width, alpha)
 
 
+def cosine(config: Config, V: int, max_length: int) -> ForwardProcess:
+    return semantic(config, V, CosineScores(config.noise.T, config.noise.tau))
+
+
 def confusion(config: Config, V: int, max_length: int) -> ForwardProcess:
-    alpha = steps(alpha_bar(config.noise.schedule, config.noise.T))
-    return ConfusionProcess(V, alpha, config.noise.bins, config.noise.floor)
+    return semantic(config, V, confusions(config.noise, V))
 
 
-def learned_semantic(config: Config, V: int, max_length: int) -> ForwardProcess:
-    noise, width = config.noise, config.denoiser.width
-    tau = {"uniform": math.inf, "semantic": noise.tau}[noise.start]
-    scores = BilinearScores(noise.T, width, noise.hidden, noise.rank, tau)
-    return SemanticProcess(scores, V, width, steps(alpha_bar(noise.schedule, noise.T)))
+def confusions(noise: NoiseConfig, V: int) -> Confusions:
+    return Confusions(noise.T, V, noise.bins, noise.floor, noise.rising)
+
+
+def learned(config: Config, V: int, max_length: int) -> ForwardProcess:
+    noise = config.noise
+    tau = noise.tau if noise.start == "semantic" else math.inf
+    scores = BilinearScores(noise.T, config.denoiser.width, noise.hidden, noise.rank, tau)
+    if noise.start == "confusion":
+        scores = Sum(scores, confusions(noise, V))
+    return semantic(config, V, scores)
 
 
 def coupled(config: Config, V: int, max_length: int) -> ForwardProcess:
@@ -69,11 +79,11 @@ class Entry(NamedTuple):
 METHODS = {
     "mdlm": Entry(absorbing, Fixed),
     "d3pm-uniform": Entry(uniform, Fixed),
-    "d3pm-semantic": Entry(fixed_semantic, FixedSemantic),
+    "d3pm-semantic": Entry(cosine, FixedSemantic),
     "d3pm-confusion": Entry(confusion, Confusion),
-    "d3pm-reinforce": Entry(learned_semantic, Reinforce),
+    "d3pm-reinforce": Entry(learned, Reinforce),
     "fldd": Entry(coupled, FLDD),
-    "vsdd": Entry(learned_semantic, Stackelberg),
+    "vsdd": Entry(learned, Stackelberg),
 }
 
 

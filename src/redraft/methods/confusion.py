@@ -6,36 +6,24 @@ for each block of N steps:
     on a held-out batch: corrupt, predict, and note what is taken for what
 """
 
-import torch
-from torch import Tensor
-
 from redraft.batches import Batch
 from redraft.methods.leader import kernel_metrics, warn_of_collapse
 from redraft.methods.method import Method, Metrics
-from redraft.noise.confusion import ConfusionProcess
-from redraft.objective import predict
+from redraft.noise.semantic import SemanticProcess
 
 
 class Confusion(Method):
-    process: ConfusionProcess
+    process: SemanticProcess
 
     def step(self, batch: Batch, progress: float) -> Metrics:
-        block, past = divmod(self.steps_done, self.config.leader.block)
-        metrics: Metrics = dict(kernel_metrics(self.process.commit())) if past == 0 else {}
+        metrics: Metrics = {}
+        if self.steps_done % self.config.leader.block == 0:
+            drafted = self.process.draft(self.denoiser.embeddings)
+            self.process.commit(self.denoiser.embeddings, drafted)
+            metrics |= kernel_metrics(drafted)
         metrics |= self.descend(batch, progress)
-        if past == self.config.leader.block - 1:
-            (part,) = self.parts(self.held_out[block])
-            self.run(self.observe, part, "leader")
+        self.note_confusions()
         return metrics
 
     def notice(self, metrics: dict[str, float]) -> None:
         warn_of_collapse(metrics)
-
-    @torch.no_grad()
-    def observe(self, batch: Batch) -> dict[str, Tensor]:
-        """What the denoiser makes of a held-out batch, by noise level."""
-        for draw in self.draw(self.process, batch.x0):
-            with self.autocast():
-                log_p = predict(self.predictor, draw.xt, draw.t, batch.padded)
-            self.process.observe(batch.x0, log_p.exp(), draw.t, self.config.noise.forget)
-        return {}

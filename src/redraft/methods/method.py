@@ -17,6 +17,7 @@ from redraft.denoiser import Denoiser, compiled, inner_matrices
 from redraft.distributed import sum_gradients, total, world
 from redraft.folder import require_same
 from redraft.fusion import fusing
+from redraft.noise.confusion import confusions_of
 from redraft.noise.draws import Generators, Sliced
 from redraft.noise.markov import SMALL
 from redraft.noise.process import ForwardProcess
@@ -24,6 +25,7 @@ from redraft.objective import (
     Draw,
     corrupt,
     draw_times,
+    predict,
     ranges,
     token_losses,
     token_mean,
@@ -124,6 +126,7 @@ class Method(ABC):
         self.config, self.denoiser, self.process = config, denoiser, process
         self.held_out, self.generator = held_out, generator
         self.player = Player(denoiser, config.optimizer)
+        self.confusions = confusions_of(process)
         self.spans = ranges(config.train.bound, process.T)
         self.steps_done = 0
         self.random: Generators = generator
@@ -157,6 +160,22 @@ class Method(ABC):
         metrics = self.run(self.update, batch, self.phase)
         self.steps_done += 1
         return dict(metrics)
+
+    def note_confusions(self) -> None:
+        """At a block's end: what the denoiser takes for what, if the noise is made with that."""
+        block, past = divmod(self.steps_done, self.config.leader.block)
+        if past == 0 and self.confusions is not None:
+            (part,) = self.parts(self.held_out[block - 1])
+            self.run(self.observe, part, "confusions")
+
+    @torch.no_grad()
+    def observe(self, batch: Batch) -> dict[str, Tensor]:
+        assert self.confusions is not None
+        for draw in self.draw(self.process, batch.x0):
+            with self.autocast():
+                log_p = predict(self.predictor, draw.xt, draw.t, batch.padded)
+            self.confusions.observe(batch.x0, log_p.exp(), draw.t, self.config.noise.forget)
+        return {}
 
     def run(
         self, work: Callable[[Batch], dict[str, Tensor]], batch: Batch, phase: Hashable

@@ -31,6 +31,7 @@ class Reinforce(Method):
         metrics = self.descend(batch, progress)
         if self.steps_done % self.config.leader.block == 0:
             metrics |= kernel_metrics(self.process.draft(self.denoiser.embeddings))
+        self.note_confusions()
         return metrics
 
     def notice(self, metrics: dict[str, float]) -> None:

@@ -75,6 +75,7 @@ class Stackelberg(Method):
         if self.steps_done % self.options.block == 0 and not self.rests(progress):
             (part,) = self.parts(self.held_out[self.moves])
             metrics |= self.lead(part, progress)
+        self.note_confusions()
         return metrics
 
     def state(self) -> State:

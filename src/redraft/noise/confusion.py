@@ -1,38 +1,42 @@
 """Confusion noise: tokens are replaced by those that the denoiser itself takes them for.
 
     C_b[i, j] = mean of p_theta(j | x_t, t) over positions with x_0 = i and t in bin b
-    M_t[i, j] = (1 - u) C_b[i, j] / sum_{k != i} C_b[i, k] + u / (V' - 1)      for j != i
+    M_t[i, j] = (1 - u_t) C_b[i, j] / sum_{k != i} C_b[i, k] + u_t / (V' - 1)      for j != i
 
-over valid states, with b the bin of t. A control without a game: if the corruption that teaches
-most is what the denoiser confuses, it shows here.
+over valid states, with b the bin of t. Alone it is a control without a game: if the corruption that
+teaches most is what the denoiser confuses, it shows here. It can also be where a leader begins.
 """
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from redraft.distributed import sum_all
-from redraft.noise.committed import CommittedProcess, Draft
+from redraft.tokenizers.base import EOS
 
 
-class ConfusionProcess(CommittedProcess):
-    """`bins` of t share their counts; a share `floor` of every row stays uniform."""
+class Confusions(nn.Module):
+    """What is taken for what. As scores, whatever the embeddings: log M.
 
-    def __init__(self, V: int, alpha: Tensor, bins: int, floor: float):
-        super().__init__(V, alpha)
-        self.bins, self.floor = bins, floor
-        off_diagonal = self.valid & self.valid[:, None] & ~torch.eye(V, dtype=torch.bool)
+    `bins` of t share their counts. A share `floor` of every row is uniform, at all t or, where it
+    is `rising`, at first: at T all is uniform then.
+    """
+
+    def __init__(self, T: int, V: int, bins: int, floor: float, rising: bool = False):
+        super().__init__()
+        self.T, self.V, self.bins = T, V, bins
+        valid = torch.arange(V) >= EOS
+        off_diagonal = valid & valid[:, None] & ~torch.eye(V, dtype=torch.bool)
+        done = torch.arange(1, T + 1) / T if rising else torch.zeros(T)
         self.register_buffer("flat", off_diagonal.float() / (V - 3), persistent=False)
-        self.register_buffer("confused", torch.zeros(bins, V, V))
-        self.register_buffer("committed", torch.zeros(bins, V, V))
-        self.rebuild()
+        self.register_buffer("uniform", floor + (1 - floor) * done, persistent=False)
+        self.register_buffer("counts", torch.zeros(bins, V, V))
 
-    LIVE = "confused"
     flat: Tensor
     """(V, V) the kernel of uniform noise."""
-    confused: Tensor
+    uniform: Tensor
+    """(T,) u_t."""
+    counts: Tensor
     """(bins, V, V) C, less its diagonal, as seen so far; zero in rows not seen yet."""
-    committed: Tensor
-    """(bins, V, V) C as it was at the last block's start."""
 
     def bin_of(self, t: Tensor) -> Tensor:
         return (t - 1) * self.bins // self.T
@@ -44,23 +48,32 @@ class ConfusionProcess(CommittedProcess):
         sums = p.new_zeros(self.bins * self.V, self.V).index_add_(0, rows, p.flatten(0, 1))
         seen = p.new_zeros(len(sums)).index_add_(0, rows, torch.ones_like(p[..., 0]).flatten())
         sums, seen = sum_all([sums, seen])
-        means = (sums / seen.clamp_min(1)[:, None]).view_as(self.confused) * (self.flat > 0)
+        means = (sums / seen.clamp_min(1)[:, None]).view_as(self.counts) * (self.flat > 0)
         known = means.sum(-1, keepdim=True) > 0
-        self.confused.copy_(
-            torch.where(known, self.confused.lerp(means, 1 - forget), self.confused)
-        )
+        self.counts.copy_(torch.where(known, self.counts.lerp(means, 1 - forget), self.counts))
 
-    @torch.no_grad()
-    def commit(self) -> Draft:
-        """Make C as it is now the noise that corrupts and samples."""
-        self.committed.copy_(self.confused)
-        drafted = Draft(self.committed_kernel(), self.alpha)
-        self.become(drafted)
-        return drafted
+    def forward(self, e: Tensor) -> Tensor:
+        """(T, V, V)."""
+        seen = self.counts.sum(-1, keepdim=True)
+        shares = torch.where(seen > 0, self.counts / seen.clamp_min(1e-30), self.flat)
+        u = self.uniform[:, None, None]
+        t = torch.arange(1, self.T + 1, device=u.device)
+        M = (1 - u) * shares[self.bin_of(t)] + u * self.flat
+        return M.clamp_min(torch.finfo(M.dtype).tiny).log()
 
-    def committed_kernel(self) -> Tensor:
-        seen = self.committed.sum(-1, keepdim=True)
-        shares = torch.where(seen > 0, self.committed / seen.clamp_min(1e-30), self.flat)
-        M = (1 - self.floor) * shares + self.floor * self.flat
-        M = M + torch.diag((~self.valid).to(M.dtype))  # PAD and MASK stay what they are
-        return M[self.bin_of(torch.arange(1, self.T + 1, device=M.device))]
+
+class Sum(nn.Module):
+    """Scores that add up: kernels that are multiplied, and normalised."""
+
+    def __init__(self, *terms: nn.Module):
+        super().__init__()
+        self.terms = nn.ModuleList(terms)
+
+    def forward(self, e: Tensor) -> Tensor:
+        return torch.stack([term(e) for term in self.terms]).sum(0)
+
+
+def confusions_of(process: nn.Module) -> Confusions | None:
+    """Those that the live scores of a process are made with, if they are."""
+    scores = getattr(process, "scores", nn.Identity())
+    return next((own for own in scores.modules() if isinstance(own, Confusions)), None)

@@ -87,8 +87,9 @@ class SemanticProcess(CommittedProcess):
 
         What was just drafted from them need not be built again.
         """
-        for kept, now in zip(self.committed.parameters(), self.scores.parameters(), strict=True):
-            kept.copy_(now)
+        kept = self.committed.state_dict()
+        for name, now in self.scores.state_dict().items():
+            kept[name].copy_(now)
         self.embeddings.copy_(embeddings)
         self.become(drafted or self.draft(embeddings))
 
