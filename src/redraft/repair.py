@@ -8,7 +8,7 @@
 Of the valid ones those with the fewest edits are taken, and of these the likeliest.
 
 Diffusion keeps the length and real errors do not: edits change it. How likely a sequence is, is
-judged token by token, at a small t: by log p_theta(x_0 = x | x_t = x), since a denoiser of
+judged token by token, at one t: by log p_theta(x_0 = x | x_t = x), since a denoiser of
 substitutions was trained to doubt what it sees; one of masks was not, and sees a mask instead.
 """
 
@@ -60,7 +60,7 @@ class Repairer:
     canonical: Canonical
     longest: int
     """Tokens that the denoiser takes, the end included."""
-    level: float = 0.04
+    level: float = 0.32
     """The noise level, as a share of T, at which the denoiser judges."""
     judged: int = 16
     """Valid candidates that it judges, at most."""
