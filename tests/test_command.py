@@ -156,6 +156,7 @@ BAD = {
     "unknown tokenizer": ["train", "--data", "{folder}/../my.txt", "--tokenizer", "char"],
     "missing file": ["train", "--data", "nowhere.txt"],
     "unknown device": ["train", "tiny/vsdd", "--train.device", "abacus"],
+    "nothing to revise": ["revise", "{folder}", ""],
     "existing run": ["train", "--data", "{folder}/../my.txt", "--out", "{folder}"],
     "too long": ["train", "--data", "{folder}/../my.txt", "--data.max-length", "3"],
     "no run folder": ["sample", "nowhere"],

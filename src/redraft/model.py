@@ -7,6 +7,7 @@ model.revise(["CC(=O)Nc1ccc(O)cc1"], strength=0.3)
 list(model.repair(["CC(=O)Nc1ccc(O)cc"]))
 """
 
+import math
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -153,6 +154,8 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
         check(not isinstance(items, str), "revise takes a list of items, got a single string")
         sampler = self.sampler(**options)
         encoded = [np.array(self._fit(self.tokenizer.encode(item), item)) for item in items]
+        shortest = min(map(len, encoded), default=math.inf)
+        check(shortest > len(self.tokenizer.ending), "nothing to revise: an item is empty")
         parts = [encoded[i : i + self.batch] for i in range(0, len(encoded), self.batch)]
 
         def draw(part: list[np.ndarray], generator: torch.Generator) -> Tensor:
