@@ -13,7 +13,7 @@ export PIP_BUILD_CONSTRAINT := constraints.txt
 .PHONY: help quickstart test format clean
 
 help:
-	@echo "make quickstart   two minutes on a CPU: generate, repair, train, re-draft"
+	@echo "make quickstart   a minute on a CPU: generate, repair, train, re-draft"
 	@echo "make test         lint, format check, types, tests"
 	@echo "make format       format the code and apply the safe lint fixes"
 	@echo "make clean        remove caches and build outputs; .venv and runs stay"

@@ -8,7 +8,7 @@ import sys
 from redraft.errors import Stopped, UserError, unknown
 
 COMMANDS = {
-    "quickstart": "two minutes on a CPU: generate, repair, train, re-draft, see the learned noise",
+    "quickstart": "a minute on a CPU: generate, repair, train, re-draft, see the learned noise",
     "data": "fetch and prepare a data set, or check a file of your own",
     "train": "train a model from a recipe, or on a file of your own",
     "sample": "generate new sequences with a trained model",

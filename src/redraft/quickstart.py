@@ -36,7 +36,7 @@ BROKEN = {
 
 
 def quickstart(out: Path, seed: int = 0) -> None:
-    """Everything in about two minutes on two cores; figures and the model are left in `out`."""
+    """Everything in about a minute on two cores; figures and the model are left in `out`."""
     clear(out)
     shipped = load("molecules")
     generate(shipped, out, seed)

@@ -17,7 +17,7 @@ from redraft.errors import UserError, unknown
 class Quickstart:
     """Generate and repair molecules; then train a small model, re-draft, draw what it learned.
 
-    Takes about two minutes on two CPU cores and needs no network.
+    Takes about a minute on two CPU cores and needs no network.
     """
 
     out: Path = Path("quickstart")
