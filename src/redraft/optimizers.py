@@ -76,6 +76,14 @@ class Muon(Optimizer):
                 torch._foreach_sub_([part for part, _ in found], list(updates))
 
 
+MEMORY = {AdamW: ("step", "exp_avg", "exp_avg_sq"), Muon: ("exp_avg",)}
+"""What an optimizer remembers of a parameter."""
+
+
+def holds(optimizer: Optimizer, parameter: nn.Parameter) -> bool:
+    return any(parameter is p for group in optimizer.param_groups for p in group["params"])
+
+
 def together(
     matrices: list[Tensor], updates: list[Tensor]
 ) -> dict[torch.Size, list[tuple[Tensor, Tensor]]]:

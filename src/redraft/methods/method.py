@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import AdamW, Optimizer
 
 from redraft.batches import Batch, Batches
 from redraft.config import Config, OptimizerConfig
@@ -30,7 +29,7 @@ from redraft.objective import (
     token_losses,
     token_mean,
 )
-from redraft.optimizers import Muon, optimizers
+from redraft.optimizers import MEMORY, holds, optimizers
 from redraft.precision import tf32
 from redraft.recording import Recorder
 
@@ -85,14 +84,6 @@ class Player:
         require_same({"optimizer": state}, {"optimizer": wanted})
         for i, (p, own) in enumerate(keepers if moved else ()):
             own.state[p] = {key: state[f"{i}.{key}"].to(p.device) for key in MEMORY[type(own)]}
-
-
-MEMORY = {AdamW: ("step", "exp_avg", "exp_avg_sq"), Muon: ("exp_avg",)}
-"""What an optimizer remembers of a parameter."""
-
-
-def holds(optimizer: Optimizer, parameter: nn.Parameter) -> bool:
-    return any(parameter is p for group in optimizer.param_groups for p in group["params"])
 
 
 def schedule(config: OptimizerConfig, progress: float) -> float:
