@@ -64,7 +64,8 @@ class Muon(Optimizer):
         for group in self.param_groups:
             moved = [p for p in group["params"] if p.grad is not None]
             for p in moved:
-                self.state[p].setdefault("exp_avg", torch.zeros_like(p))
+                if p not in self.state:
+                    self.state[p]["exp_avg"] = torch.zeros_like(p)
             grads, means = [p.grad for p in moved], [self.state[p]["exp_avg"] for p in moved]
             torch._foreach_lerp_(means, grads, 1 - group["momentum"])
             ahead = list(torch._foreach_lerp(grads, means, group["momentum"]))
