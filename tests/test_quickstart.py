@@ -47,9 +47,10 @@ def test_repairs_show_what_changed(molecules: Path, monkeypatch, capsys):
     """Brackets in SMILES are not markup; what cannot be repaired is told, too."""
     monkeypatch.setattr(quickstart, "BROKEN", {"a": "C[NH3+](", "b": "C" * 40 + "("})
     quickstart.repair(redraft.load(molecules, "cpu"), 0)
-    a, changes, b = capsys.readouterr().out.splitlines()[2:]
-    assert a.startswith("  a: C[NH3+]( -> ") and "{" in changes
-    assert b.endswith("not repaired")
+    a, changed, b, failed = capsys.readouterr().out.splitlines()[2:]
+    assert a == "  a: C[NH3+](" and b.startswith("  b: CCC")
+    assert changed.startswith("    -> C") and "1 edit" in changed and "{" in changed
+    assert failed.startswith("    -> not repaired: ")
 
 
 def test_an_earlier_quickstart_is_replaced_and_nothing_else(tmp_path: Path):

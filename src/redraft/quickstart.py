@@ -14,11 +14,11 @@ from redraft.errors import UserError
 from redraft.model import Model, load, train
 from redraft.noise.semantic import SemanticProcess
 from redraft.report import figures
+from redraft.report.repairs import told
 from redraft.sampler import Step
 from redraft.terminal import (
     Frames,
     TrainingDisplay,
-    diff,
     new_console,
     show_noise,
     show_revision,
@@ -78,15 +78,10 @@ def repair(model: Model, seed: int) -> None:
     from rich.text import Text
 
     say("Repairing", "SMILES that do not parse, brought to the nearest molecules that do")
-    console, tokenizer = new_console(), model.tokenizer
+    console = new_console()
     for name, repaired in zip(BROKEN, model.repair(BROKEN.values(), seed=seed), strict=True):
-        given, result = repaired.given, repaired.result
-        what = "not repaired" if result is None else f"{result}   {repaired.sure:.0%} sure"
-        console.print(Text(f"  {name}: {given} -> {what}"), soft_wrap=True)
-        if result is not None:
-            before, after = tokenizer.ids(given), tokenizer.ids(result)
-            changes = diff(before, after, tokenizer.tokens, plain=console.color_system is None)
-            console.print(Text("    ") + changes, soft_wrap=True)
+        console.print(Text(f"  {name}: {repaired.given}"), soft_wrap=True)
+        console.print(Text("    -> ") + told(repaired, model.tokenizer, console), soft_wrap=True)
 
 
 def learn(out: Path, seed: int) -> Model:

@@ -5,10 +5,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Self
 
 from redraft.repair import Repaired
-from redraft.terminal import diff, new_console, takes_blocks
+from redraft.terminal import diff, new_console
 from redraft.tokenizers.base import Tokenizer, shorten
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.text import Text
 
 
@@ -39,7 +40,7 @@ class RepairWriter:
             if repaired.result is not None:
                 print(repaired.result, flush=True)
         elif self.console.is_terminal:
-            self.console.print(self._told(repaired), soft_wrap=True)
+            self.console.print(told(repaired, self.tokenizer, self.console), soft_wrap=True)
         else:
             row |= {"result": repaired.result or "", "sure": f"{repaired.sure:.3f}"}
             print("\t".join(str(cell).replace("\t", " ") for cell in row.values()), flush=True)
@@ -49,22 +50,24 @@ class RepairWriter:
             given = shorten(repaired.given)
             self.aside.print(f"not repaired: {given}, {repaired.remark}", markup=False)
 
-    def _told(self, repaired: Repaired) -> "Text":
-        from rich.text import Text
-
-        if repaired.result is None:
-            return Text(f"not repaired: {shorten(repaired.given)}, {repaired.remark}", "red")
-        if not repaired.edits:
-            return Text(f"{repaired.result}   valid as it is", "dim")
-        before, after = (self.tokenizer.ids(x) for x in (repaired.given, repaired.result))
-        edits = f"{repaired.edits} edit{'s' * (repaired.edits > 1)}"
-        changes = diff(before, after, self.tokenizer.tokens, plain=not takes_blocks(self.console))
-        return Text.assemble(
-            Text(repaired.result, "bold green"), f"   {edits}, {repaired.sure:.0%} sure   ", changes
-        )
-
     def __exit__(self, *_: object) -> None:
         total = sum(self.counts.values())
         if total > 1:
             told = ", ".join(f"{n:,} {status}" for status, n in self.counts.most_common())
             self.aside.print(f"{total:,} lines: {told}", markup=False, style="dim")
+
+
+def told(repaired: Repaired, tokenizer: Tokenizer, console: "Console") -> "Text":
+    """For a person: the result, how many edits, how sure, and what changed."""
+    from rich.text import Text
+
+    if repaired.result is None:
+        return Text(f"not repaired: {shorten(repaired.given)}, {repaired.remark}", "red")
+    if not repaired.edits:
+        return Text(f"{repaired.result}   valid as it is", "dim")
+    before, after = (tokenizer.ids(x) for x in (repaired.given, repaired.result))
+    edits = f"{repaired.edits} edit{'s' * (repaired.edits > 1)}"
+    changes = diff(before, after, tokenizer.tokens, plain=console.color_system is None)
+    return Text.assemble(
+        Text(repaired.result, "bold green"), f"   {edits}, {repaired.sure:.0%} sure   ", changes
+    )
