@@ -914,3 +914,72 @@ def test_an_unknown_method_is_told_with_the_nearest():
         entry("vsd")
     with pytest.raises(UserError, match="Accepted: mdlm, d3pm-uniform"):
         entry("xyz")
+
+
+# What the denoiser recalls
+
+
+RECALLING = {"recall": True}
+
+
+def first_sight(method: Any, draw: Draw) -> Tensor:
+    return method.denoiser(draw.xt, draw.t).softmax(-1)
+
+
+def test_every_other_row_is_told_what_it_is_believed_to_be():
+    method = make_method("d3pm-uniform", denoiser=RECALLING)
+    x0 = method.held_out[0].x0
+    (draw,) = method.recalling(method.draw(method.process, x0), padded=True)
+    assert draw.belief is not None and not draw.belief.requires_grad
+    assert torch.equal(draw.belief[::2], first_sight(method, draw)[::2])
+    assert not draw.belief[1::2].any()
+
+
+def test_parts_of_a_batch_are_told_what_they_are_told_in_the_whole():
+    method = make_method("d3pm-uniform", denoiser=RECALLING)
+    (draw,) = method.draw(method.process, method.held_out[0].x0[:4])
+    whole = method.belief(draw.xt, draw.t, padded=True)
+    for rows in (slice(0, 2), slice(2, 4)):
+        part = method.belief(draw.xt[rows], draw.t[rows], padded=True)
+        torch.testing.assert_close(part, whole[rows])
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_the_gradient_takes_beliefs_as_given(name, monkeypatch):
+    """As if they had been written down beforehand, by a denoiser of the same weights."""
+    method = make_method(name, denoiser=RECALLING)
+    batch, twin = method.held_out[0], copy.deepcopy(method.denoiser)
+    state = method.generator.get_state()
+    method.random = method.generator
+    method.objective(batch)[0].backward()
+    found = gradients(method.player)
+
+    def written(xt: Tensor, t: Tensor, padded: bool) -> Tensor:
+        with torch.no_grad():
+            told = twin(xt, t).softmax(-1)
+        told[1::2] = 0
+        return told
+
+    monkeypatch.setattr(method, "belief", written)
+    method.generator.set_state(state)
+    method.player.forget_gradients()
+    method.objective(batch)[0].backward()
+    torch.testing.assert_close(found, gradients(method.player))
+
+
+@pytest.mark.parametrize("credit", ["batch", "sequence"])
+def test_the_game_is_played_without_recall(credit):
+    """Rewards are those of a denoiser that has none."""
+    options: dict[str, Any] = {"leader": {"credit": credit}}
+    plain, recalling = (
+        make_method("vsdd", **options, denoiser={"recall": recall}) for recall in (False, True)
+    )
+    recalling.denoiser.load_state_dict(plain.denoiser.state_dict(), strict=False)
+    recalling.process.load_state_dict(plain.process.state_dict())
+    nn.init.zeros_(recalling.denoiser.recall.weight)
+    rewards = []
+    for method in (plain, recalling):
+        (batch,) = method.parts(method.held_out[0])
+        method.generator.manual_seed(0)
+        rewards.append(method.lead(batch, 0.0))
+    torch.testing.assert_close(*rewards)

@@ -56,7 +56,7 @@ class Table:
         self.logits = rng.normal(size=(T + 1, V**L, L, V))
         self.logits[..., : MASK + 1] = -np.inf
 
-    def __call__(self, x: Tensor, t: Tensor, padded: bool = True) -> Tensor:
+    def __call__(self, x: Tensor, t: Tensor, padded: bool = True, belief: None = None) -> Tensor:
         code = sum(x[:, l] * V**l for l in range(x.shape[1]))
         return torch.tensor(self.logits)[t, code]
 

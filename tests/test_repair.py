@@ -44,8 +44,9 @@ class Loves:
     wanted: str = ""
     weight: float = 3.0
     time: bool = True
+    recall: None = None
 
-    def __call__(self, x: Tensor, t: Tensor, padded: bool = True) -> Tensor:
+    def __call__(self, x: Tensor, t: Tensor, padded: bool, belief: None) -> Tensor:
         logits = torch.zeros(*x.shape, V)
         for l, i in enumerate(TOKENIZER.encode(self.wanted)[: x.shape[1]] if self.wanted else []):
             logits[:, l, i] += self.weight
@@ -185,9 +186,9 @@ def test_the_denoiser_never_sees_more_than_it_takes(text, masks, monkeypatch):
     seen: list[int] = []
     believe = Loves.__call__
 
-    def watched(self, x, t, padded=True):
+    def watched(self, x, t, padded, belief):
         seen.append(x.shape[1])
-        return believe(self, x, t, padded)
+        return believe(self, x, t, padded, belief)
 
     monkeypatch.setattr(Loves, "__call__", watched)
     found = make(masks=masks, longest=5).repair(text, torch.Generator().manual_seed(0))

@@ -60,8 +60,8 @@ def make_process(name: str) -> ForwardProcess:
     return process
 
 
-def make_denoiser(time: bool = True) -> Denoiser:
-    config = DenoiserConfig(width=D, layers=1, heads=2, time=time)
+def make_denoiser(time: bool = True, recall: bool = False) -> Denoiser:
+    config = DenoiserConfig(width=D, layers=1, heads=2, time=time, recall=recall)
     denoiser = Denoiser(config, V, T, max_length=16).double()
     with torch.no_grad():
         for p in denoiser.parameters():
@@ -96,7 +96,7 @@ class Oracle:
     For coupled noise, what the denoiser predicts is z_s, so the truth is v(z_s | z_t).
     """
 
-    time = True
+    time, recall = True, None
 
     def __init__(self, process: ForwardProcess, pi: Tensor):
         self.table = torch.zeros(T + 1, V, V, dtype=torch.float64)  # [t, x_t, what is predicted]
@@ -109,7 +109,7 @@ class Oracle:
                 given_xt = torch.einsum("ki,ikj->kj", given_xt, joined)
             self.table[t] = given_xt
 
-    def __call__(self, x: Tensor, t: Tensor, padded: bool = True) -> Tensor:
+    def __call__(self, x: Tensor, t: Tensor, padded: bool, belief: None) -> Tensor:
         return self.table[t[:, None], x].log()
 
 
@@ -190,14 +190,16 @@ class Watcher:
     """A denoiser that remembers what it was shown."""
 
     def __init__(self, denoiser: Denoiser):
-        self.denoiser, self.time = denoiser, denoiser.time
+        self.denoiser, self.time, self.recall = denoiser, denoiser.time, denoiser.recall
         self.shown: list[Tensor] = []
         self.told: list[int] = []
+        self.believed: list[Tensor | None] = []
 
-    def __call__(self, x: Tensor, t: Tensor, padded: bool = True) -> Tensor:
+    def __call__(self, x: Tensor, t: Tensor, padded: bool, belief: Tensor | None) -> Tensor:
         self.shown.append(x)
         self.told.append(int(t[0]))
-        return self.denoiser(x, t, padded)
+        self.believed.append(belief)
+        return self.denoiser(x, t, padded, belief)
 
 
 def test_masked_positions_start_as_mask_in_absorbing_noise():
@@ -458,10 +460,10 @@ class Counter:
     """A denoiser without time that counts its rows; `claims` is what it says of time."""
 
     def __init__(self, denoiser: Denoiser, claims: bool):
-        self.denoiser, self.time = denoiser, claims
+        self.denoiser, self.time, self.recall = denoiser, claims, denoiser.recall
         self.rows = 0
 
-    def __call__(self, x: Tensor, t: Tensor, padded: bool = True) -> Tensor:
+    def __call__(self, x: Tensor, t: Tensor, padded: bool, belief: None) -> Tensor:
         self.rows += len(x)
         return self.denoiser(x, t, padded)
 
@@ -479,6 +481,30 @@ def test_predictions_that_cannot_have_changed_are_kept(name):
         torch.testing.assert_close(step.p, true_step.p)
     assert recomputed.rows == 16 * T
     assert cached.rows < recomputed.rows
+
+
+@pytest.mark.parametrize("time", [True, False])
+@pytest.mark.parametrize("name", PROCESSES)
+def test_a_denoiser_is_told_what_it_believed_a_step_before(name, time):
+    process, watcher = make_process(name), Watcher(make_denoiser(time, recall=True))
+    start = process.prior(canvas(torch.tensor([4, 2, 3])), seeded())
+    _, seen = trace(make_sampler(process, watcher).sample, start, generator=seeded())
+    first, *later = watcher.believed
+    assert first is not None and not first.any()
+    for believed, step in zip(later, seen, strict=False):
+        torch.testing.assert_close(believed, step.p, check_dtype=False)
+    assert len(later) == len(seen) - 1
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_beliefs_have_a_say_from_the_second_step_on(steps):
+    """The same draws, once with what was recalled, once as if nothing had been."""
+    process, denoiser = make_process("uniform"), make_denoiser(recall=True)
+    start = process.prior(canvas(torch.full((64,), 6)), seeded())
+    said = make_sampler(process, denoiser, steps=steps).sample(start, seeded())
+    denoiser.recall = None
+    unsaid = make_sampler(process, denoiser, steps=steps).sample(start, seeded())
+    assert torch.equal(said, unsaid) == (steps == 1)
 
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=6))

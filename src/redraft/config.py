@@ -97,6 +97,8 @@ class DenoiserConfig:
     """How the denoiser knows positions."""
     time: bool = True
     """Whether the denoiser is told t (masked diffusion does not need to be)."""
+    recall: bool = False
+    """Whether it is also told what it believed of x_0 one step before."""
 
     def __post_init__(self):
         head, rest = divmod(self.width, self.heads)

@@ -1,6 +1,8 @@
 """Stage 4: the denoiser p_theta(x_0 | x_t, t), a bidirectional transformer.
 
 Pre-norm, rotary positions by default, the time added to the input, PAD masked from attention.
+With `recall` it is also given its own belief of x_0 one step before (self-conditioning, Chen et al.
+2023): what one step draws token by token the next can then hold against a plan of the whole.
 Shapes: B batch, L length, D width, H heads, V vocabulary.
 """
 
@@ -25,6 +27,7 @@ class Denoiser(nn.Module):
         self.clock = (
             nn.Sequential(nn.Linear(D, D), nn.SiLU(), nn.Linear(D, D)) if config.time else None
         )
+        self.recall = nn.Linear(V, D, bias=False) if config.recall else None
         self.blocks = nn.ModuleList(
             Block(D, config.heads, config.bias) for _ in range(config.layers)
         )
@@ -43,16 +46,21 @@ class Denoiser(nn.Module):
         for name, weight in self.named_parameters():
             if name.endswith(("out.weight", "down.weight")):  # what a layer adds to its input
                 nn.init.normal_(weight, std=0.02 / (2 * layers) ** 0.5)
+        if self.recall is not None:
+            nn.init.zeros_(self.recall.weight)
 
     @property
     def embeddings(self) -> Tensor:
         """(V, D) token embeddings: what semantic noise is built from."""
         return self.embed.weight
 
-    def forward(self, x: Tensor, t: Tensor, padded: bool = True) -> Tensor:
+    def forward(
+        self, x: Tensor, t: Tensor, padded: bool = True, belief: Tensor | None = None
+    ) -> Tensor:
         """Logits (B, L, V), -inf at PAD and MASK, for x (B, L) or, relaxed, (B, L, V) and t (B,).
 
-        `padded=False` promises that x holds no PAD, so that attention needs no mask.
+        `padded=False` promises that x holds no PAD, so that attention needs no mask. `belief`
+        (B, L, V) is p(x_0) as it was a step before, for a denoiser that recalls it; 0 is none.
         """
         relaxed = x.is_floating_point()
         h = x @ self.embed.weight.to(x.dtype) if relaxed else self.embed(x)  # (B, L, D)
@@ -60,6 +68,8 @@ class Denoiser(nn.Module):
             h = h + self.position.weight[: x.shape[1]]
         if self.clock is not None:
             h = h + self.clock(sinusoid(t, self.T, h.shape[-1]).to(h.dtype))[:, None]
+        if self.recall is not None and belief is not None:
+            h = h + self.recall(belief.to(h.dtype))
         if torch.is_autocast_enabled(h.device.type):  # the sum of all layers in low precision too
             h = h.to(torch.get_autocast_dtype(h.device.type))
         keep = None

@@ -22,7 +22,7 @@ from redraft.noise.process import ForwardProcess, full_precision
 from redraft.tokenizers.base import PAD
 
 Predictor = Callable[..., Tensor]
-"""denoiser(xt, t, padded) -> logits (B, L, V)."""
+"""denoiser(xt, t, padded, belief) -> logits (B, L, V)."""
 Range = tuple[int, int]
 
 
@@ -33,6 +33,8 @@ class Draw:
     xt: Tensor
     t: Tensor
     weight: int
+    belief: Tensor | None = None
+    """(B, L, V) what the denoiser is told that it believed of x_0."""
 
 
 def ranges(estimator: str, T: int) -> list[Range]:
@@ -71,9 +73,11 @@ def corrupt(
     return [Draw(process.corrupt(x0, t, generator), t, weight) for t, weight in times]
 
 
-def predict(denoiser: Predictor, x: Tensor, t: Tensor, padded: bool = True) -> Tensor:
+def predict(
+    denoiser: Predictor, x: Tensor, t: Tensor, padded: bool = True, belief: Tensor | None = None
+) -> Tensor:
     """log p_theta(x_0 | x_t), (B, L, V), in full precision whatever the denoiser's."""
-    return full_precision(denoiser(x, t, padded)).log_softmax(-1)
+    return full_precision(denoiser(x, t, padded, belief)).log_softmax(-1)
 
 
 def token_losses(
@@ -90,7 +94,7 @@ def token_losses(
     """
     total = torch.zeros((), device=x0.device)
     for draw in draws:
-        logits = denoiser(draw.xt, draw.t, padded)
+        logits = denoiser(draw.xt, draw.t, padded, draw.belief)
         with torch.autocast(x0.device.type, enabled=False):
             total = total + draw.weight * process.step_kl(draw.xt, x0, logits, draw.t)
             if auxiliary:

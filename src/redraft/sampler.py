@@ -12,7 +12,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -140,29 +140,35 @@ class Sampler:
     ) -> Tensor:
         prediction = self._prediction(padded=bool((x == PAD).any()))
 
-        def step(x: Tensor, t: Tensor, n: Tensor) -> dict[str, Tensor]:
-            p = prediction(x, t)
+        def step(x: Tensor, t: Tensor, n: Tensor, *belief: Tensor) -> dict[str, Tensor]:
+            p = prediction(x, t, *belief)
             drawn = categorical(self.coarse.reverse(x, p, n), generator)
             return {"x": torch.where(free, drawn, x), "p": p}
 
         run = directly
         if x.is_cuda and self.denoiser.time and isinstance(generator, torch.Generator):
             run = Recorder(generator)
+        beliefs = [] if self.denoiser.recall is None else [self._no_belief(x)]
         for n in range(n_start, 0, -1):
             t = self.times[n - 1]
-            drawn = run(step, [x, torch.full_like(x[0, :1], t), torch.full_like(x[0, :1], n)])
-            x = drawn["x"]
+            numbers = [torch.full_like(x[0, :1], number) for number in (t, n)]
+            drawn = run(step, [x, *numbers, *beliefs])
+            x, beliefs = drawn["x"], [drawn["p"] for _ in beliefs]
             if callback is not None:
                 callback(Step(n - 1, t, x, drawn["p"]))
         return x
 
-    def _prediction(self, padded: bool) -> Callable[[Tensor, Tensor], Tensor]:
-        """p(x_0 | x_t) for any x and t.
+    def _no_belief(self, x: Tensor) -> Tensor:
+        """(B, L, V) what the denoiser is told before its first step."""
+        return torch.zeros(*x.shape, self.process.V, device=x.device)
 
-        A denoiser that is not told t is asked again only for rows that have changed.
+    def _prediction(self, padded: bool) -> Callable[..., Tensor]:
+        """p(x_0 | x_t) for any x and t, and the belief before, where it is recalled.
+
+        A denoiser that is told of neither is asked again only for rows that have changed.
         """
-        if self.denoiser.time:
-            return partial(self.predict, padded=padded)
+        if self.denoiser.time or self.denoiser.recall is not None:
+            return lambda x, t, *belief: self.predict(x, t, padded, *belief)
         known: tuple[Tensor, Tensor] | None = None
 
         def remembered(x: Tensor, t: Tensor) -> Tensor:
@@ -179,9 +185,9 @@ class Sampler:
 
         return remembered
 
-    def predict(self, x: Tensor, t: Tensor, padded: bool) -> Tensor:
+    def predict(self, x: Tensor, t: Tensor, padded: bool, belief: Tensor | None = None) -> Tensor:
         """p(x_0 | x_t), (B, L, V), shaped by temperature and top-p."""
-        log_p = predict(self.network, x, t, padded)
+        log_p = predict(self.network, x, t, padded, belief)
         if self.temperature == 0:
             return torch.zeros_like(log_p).scatter(-1, log_p.argmax(-1, keepdim=True), 1)
         p = (log_p / self.temperature).softmax(-1)

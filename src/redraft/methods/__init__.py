@@ -8,6 +8,7 @@ confusion     noise is the denoiser's mistakes
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from torch import nn
@@ -65,7 +66,8 @@ def learned(config: Config, V: int, max_length: int) -> ForwardProcess:
 
 
 def coupled(config: Config, V: int, max_length: int) -> ForwardProcess:
-    network = Denoiser(config.denoiser, V, config.noise.T, max_length)  # f_phi, of the same size
+    shape = replace(config.denoiser, recall=False)  # f_phi, of the same size, sees x_0 itself
+    network = Denoiser(shape, V, config.noise.T, max_length)
     return CoupledProcess(network, V, config.noise.T)
 
 

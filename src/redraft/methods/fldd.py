@@ -73,5 +73,6 @@ class FLDD(Method):
             else:
                 zt = z = relax(u_t, temperature, self.random)
                 log_u = torch.zeros_like(t)[:, None].expand_as(x0)
-            log_v = predict(self.predictor, zt, t, batch.padded)
+            belief = self.belief(zt, t, batch.padded)
+            log_v = predict(self.predictor, zt, t, batch.padded, belief)
         return categorical_kl(couple(u_s, u_t, z), log_v.exp()), log_u

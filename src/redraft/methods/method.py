@@ -135,7 +135,8 @@ class Method(ABC):
 
         Here the bound on corruptions from the process as it stands, per token.
         """
-        losses = self.losses(self.process, batch, self.draw(self.process, batch.x0))
+        draws = self.recalling(self.draw(self.process, batch.x0), batch.padded)
+        losses = self.losses(self.process, batch, draws)
         loss = token_mean(losses, batch.x0, batch.tokens)
         return loss * batch.weight, loss
 
@@ -257,6 +258,23 @@ class Method(ABC):
     def draw(self, process: ForwardProcess, x0: Tensor) -> list[Draw]:
         """Fresh stratified times, and x_0 corrupted to them."""
         return corrupt(process, x0, draw_times(x0, self.spans, self.random), self.random)
+
+    def recalling(self, draws: list[Draw], padded: bool) -> list[Draw]:
+        """The same draws, with what the denoiser is told of its beliefs."""
+        return [replace(draw, belief=self.belief(draw.xt, draw.t, padded)) for draw in draws]
+
+    def belief(self, xt: Tensor, t: Tensor, padded: bool) -> Tensor | None:
+        """What the denoiser believes of x_0 at first sight, in every other row: it learns both.
+
+        A constant in the objective. Without `no_grad`, for which blocks would be compiled anew.
+        """
+        if not self.config.denoiser.recall:
+            return None
+        with self.autocast():
+            seen = self.predictor(xt[::2], t[::2], padded).detach().softmax(-1)
+        belief = seen.new_zeros(len(xt), *seen.shape[1:])
+        belief[::2] = seen
+        return belief
 
     def losses(self, process: ForwardProcess, batch: Batch, draws: list[Draw]) -> Tensor:
         """(B, L) what the denoiser descends on, for every token of the batch."""

@@ -40,7 +40,7 @@ class Reinforce(Method):
     def objective(self, batch: Batch) -> tuple[Tensor, Tensor]:
         noise = self.process.draft(self.denoiser.embeddings)
         self.process.commit(self.denoiser.embeddings, noise)
-        draws = self.draw(noise, batch.x0)
+        draws = self.recalling(self.draw(noise, batch.x0), batch.padded)
         losses = self.losses(noise, batch, draws)
         S = losses.sum(-1)  # (B,)
         surrogate = S + S.detach() * log_prob(noise, batch.x0, draws)

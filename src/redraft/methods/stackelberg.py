@@ -211,7 +211,7 @@ class Game:
 
 def gradient(loss: Tensor, theta: Parameters) -> Parameters:
     """The gradient of a loss whose shares are held by all processes."""
-    shares = torch.autograd.grad(loss, list(theta.values()))
+    shares = torch.autograd.grad(loss, list(theta.values()), materialize_grads=True)
     return dict(zip(theta, sum_all(shares), strict=True))
 
 
