@@ -93,7 +93,8 @@ def test_two_processes_give_what_one_gives(name: str, together: Path, tmp_path: 
         torch.testing.assert_close(other, value, atol=1e-5, rtol=1e-4, msg=key)
     for key, value in alone.process.state_dict().items():
         other = shared.trained.process.state_dict()[key]
-        torch.testing.assert_close(other, value, atol=1e-5, rtol=1e-4, msg=key)
+        # a leader moves by 2e-4; where its gradient is nearly 0, Adam makes much of the last bits
+        torch.testing.assert_close(other, value, atol=5e-5, rtol=1e-4, msg=key)
     assert shared.trained.summary["bound_end"] == pytest.approx(
         alone.summary["bound_end"], rel=1e-4
     )

@@ -7,6 +7,7 @@ corruptions, so that the gradient that a method takes on average is known to rou
 import copy
 import logging
 import math
+from dataclasses import replace
 from itertools import pairwise, product
 from typing import Any
 
@@ -37,6 +38,7 @@ from redraft.methods.stackelberg import (
     shifted,
 )
 from redraft.noise.committed import Draft
+from redraft.noise.draws import Sliced
 from redraft.noise.process import ForwardProcess
 from redraft.noise.schedule import alpha_bar, steps
 from redraft.noise.semantic import SemanticProcess
@@ -46,6 +48,7 @@ from redraft.objective import (
     corrupt,
     draw_times,
     exact_bound,
+    predict,
     ranges,
     token_losses,
     token_mean,
@@ -916,54 +919,93 @@ def test_an_unknown_method_is_told_with_the_nearest():
         entry("xyz")
 
 
-# What the denoiser recalls
+# What the denoiser rehearses
 
 
-RECALLING = {"recall": True}
+AS_MET: dict[str, Any] = {
+    "denoiser": {"recall": True, "evidence": True},
+    "train": {"drafts": True},
+}
 
 
 def first_sight(method: Any, draw: Draw) -> Tensor:
-    return method.denoiser(draw.xt, draw.t).softmax(-1)
+    return predict(method.denoiser, method.process, draw.xt, draw.t).exp().detach()
 
 
-def test_every_other_row_is_told_what_it_is_believed_to_be():
-    method = make_method("d3pm-uniform", denoiser=RECALLING)
-    x0 = method.held_out[0].x0
-    (draw,) = method.recalling(method.draw(method.process, x0), padded=True)
+@pytest.mark.parametrize("drafts", [False, True])
+def test_every_other_row_is_told_what_it_was_believed_to_be(drafts):
+    method = make_method("d3pm-uniform", **AS_MET | {"train": {"drafts": drafts}})
+    batch = method.held_out[0]
+    (noised,) = method.draw(method.process, batch.x0)
+    (draw,) = method.rehearsed(method.process, batch, [noised])
     assert draw.belief is not None and not draw.belief.requires_grad
-    assert torch.equal(draw.belief[::2], first_sight(method, draw)[::2])
+    torch.testing.assert_close(draw.belief[::2], first_sight(method, noised)[::2])
     assert not draw.belief[1::2].any()
+    assert torch.equal(draw.xt[1::2], noised.xt[1::2])
+    assert torch.equal(draw.t[1::2], noised.t[1::2])
+    assert torch.equal(draw.xt, noised.xt) or drafts
 
 
-def test_parts_of_a_batch_are_told_what_they_are_told_in_the_whole():
-    method = make_method("d3pm-uniform", denoiser=RECALLING)
-    (draw,) = method.draw(method.process, method.held_out[0].x0[:4])
-    whole = method.belief(draw.xt, draw.t, padded=True)
-    for rows in (slice(0, 2), slice(2, 4)):
-        part = method.belief(draw.xt[rows], draw.t[rows], padded=True)
-        torch.testing.assert_close(part, whole[rows])
+@pytest.mark.parametrize("name", ["d3pm-uniform", "mdlm", "vsdd"])
+def test_drafts_are_one_reverse_step_further(name):
+    """By the frequency of what is drawn, many times, from the same noise."""
+    method, n = make_method(name, train={"drafts": True}), 20_000
+    batch = method.held_out[0]
+    (noised,) = method.draw(method.process, batch.x0)
+    late = int(noised.t[::2].argmax()) * 2
+    xt, t = noised.xt[late : late + 1], noised.t[late : late + 1]
+    assert t > 1
+    many = Draw(xt.expand(2 * n, -1).clone(), t.expand(2 * n).clone(), noised.weight)
+    (draw,) = method.rehearsed(method.process, batch, [many])
+    assert (draw.t[::2] == t - 1).all()
+    p = predict(method.denoiser, method.process, xt, t).exp()
+    expected = method.process.reverse(xt, p, t)[0].detach()
+    found = torch.nn.functional.one_hot(draw.xt[::2], V).double().mean(0)
+    assert (found - expected).abs().max() < 4 * (0.25 / n) ** 0.5
+    assert (found[expected == 0] == 0).all()
+
+
+def test_at_the_last_step_there_is_no_draft_to_go_on_with():
+    method = make_method("d3pm-uniform", train={"drafts": True})
+    x0 = method.held_out[0].x0
+    draw = Draw(x0, torch.ones(len(x0), dtype=torch.long), T)
+    (found,) = method.rehearsed(method.process, method.held_out[0], [draw])
+    assert torch.equal(found.xt, draw.xt) and torch.equal(found.t, draw.t)
+
+
+def test_parts_of_a_batch_rehearse_as_the_whole_does():
+    method = make_method("d3pm-uniform", **AS_MET)
+    batch = replace(method.held_out[0], x0=method.held_out[0].x0[:4])
+    (noised,) = method.draw(method.process, batch.x0)
+    state = method.generator.get_state()
+    (whole,) = method.rehearsed(method.process, batch, [noised])
+    for part, rows in enumerate((slice(0, 2), slice(2, 4))):
+        method.generator.set_state(state)
+        method.random = Sliced(method.generator, part, 2)
+        own = Draw(noised.xt[rows], noised.t[rows], noised.weight)
+        (found,) = method.rehearsed(method.process, batch, [own])
+        assert torch.equal(found.xt, whole.xt[rows]) and torch.equal(found.t, whole.t[rows])
+        torch.testing.assert_close(found.belief, whole.belief[rows])
 
 
 @pytest.mark.parametrize("name", list(METHODS))
-def test_the_gradient_takes_beliefs_as_given(name, monkeypatch):
-    """As if they had been written down beforehand, by a denoiser of the same weights."""
-    method = make_method(name, denoiser=RECALLING)
+def test_the_gradient_takes_the_rehearsal_as_given(name, monkeypatch):
+    """As if another denoiser of the same weights had spoken."""
+    method = make_method(name, **AS_MET)
     batch, twin = method.held_out[0], copy.deepcopy(method.denoiser)
     state = method.generator.get_state()
-    method.random = method.generator
     method.objective(batch)[0].backward()
     found = gradients(method.player)
 
-    def written(xt: Tensor, t: Tensor, padded: bool) -> Tensor:
+    def heard(process: ForwardProcess, xt: Tensor, t: Tensor, padded: bool) -> Tensor:
         with torch.no_grad():
-            told = twin(xt, t).softmax(-1)
-        told[1::2] = 0
-        return told
+            return predict(twin, process, xt[::2], t[::2], padded).exp()
 
-    monkeypatch.setattr(method, "belief", written)
+    monkeypatch.setattr(method, "first_sight", heard)
     method.generator.set_state(state)
     method.player.forget_gradients()
     method.objective(batch)[0].backward()
+    assert found.abs().max() > 0
     torch.testing.assert_close(found, gradients(method.player))
 
 

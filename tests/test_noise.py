@@ -423,6 +423,19 @@ def test_posterior_and_reverse_step(kind, V, T, seed, schedule):
 
 
 @pytest.mark.parametrize("kind", SUBSTITUTIONS)
+@given(V=sizes, T=times, seed=seeds, schedule=schedules)
+def test_the_evidence_is_how_likely_every_clean_token_makes_what_is_seen(
+    kind, V, T, seed, schedule
+):
+    process, Q = substitution(kind, V, T, seed, schedule)
+    bar = products(Q)
+    for t in range(1, T + 1):
+        seen = torch.tensor([valid_states(V)])
+        found = process.evidence(seen, torch.tensor([t]))[0]  # [x_t, x_0]
+        close(found.exp(), bar[t].T[valid_states(V)])
+
+
+@pytest.mark.parametrize("kind", SUBSTITUTIONS)
 @given(V=sizes, L=lengths, T=times, seed=seeds)
 def test_the_first_step_returns_the_prediction(kind, V, L, T, seed):
     process, _ = make(kind, V, T, seed)
@@ -1020,7 +1033,7 @@ def test_no_tensor_is_larger_than_a_kernel_or_a_prediction(kind, B, L, V, T, gen
     t = torch.tensor(rng.integers(1, T + 1, size=B))
     logits = predictions(B, L, V, seed=0).log().requires_grad_()
 
-    def denoiser(x: Tensor, t: Tensor, padded: bool) -> Tensor:
+    def denoiser(x: Tensor, t: Tensor, *_: object) -> Tensor:
         return logits
 
     with Allocations() as seen:

@@ -7,6 +7,7 @@ everything that may happen: `Model` does so with plain arrays and loops, from th
 import itertools
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,7 +57,7 @@ class Table:
         self.logits = rng.normal(size=(T + 1, V**L, L, V))
         self.logits[..., : MASK + 1] = -np.inf
 
-    def __call__(self, x: Tensor, t: Tensor, padded: bool = True, belief: None = None) -> Tensor:
+    def __call__(self, x: Tensor, t: Tensor, *_: Any) -> Tensor:
         code = sum(x[:, l] * V**l for l in range(x.shape[1]))
         return torch.tensor(self.logits)[t, code]
 
@@ -483,12 +484,59 @@ def test_what_is_behind_pad_gives_no_gradient(kind):
 @positions
 @pytest.mark.parametrize("time", [True, False])
 def test_specials_are_never_predicted(positions, time):
+    process = UniformProcess(V, steps(alpha_bar("linear", T)))
     logits = tiny(positions, time)(sequences(2, 4), torch.tensor([1, 3]))
     assert logits.shape == (2, 4, V)
     assert (logits[..., [PAD, MASK]] == -torch.inf).all()
     assert logits[..., MASK + 1 :].isfinite().all()
-    log_p = predict(tiny(positions, time), sequences(2, 4), torch.tensor([1, 3]))
+    log_p = predict(tiny(positions, time), process, sequences(2, 4), torch.tensor([1, 3]))
     assert_allclose(log_p.exp().sum(-1).detach(), 1)
+
+
+def blank(**options: bool) -> Denoiser:
+    """A denoiser to which all tokens are alike."""
+    denoiser = Denoiser(DenoiserConfig(width=8, layers=1, heads=2, **options), V, T, 4).double()
+    nn.init.zeros_(denoiser.head.weight)
+    return denoiser
+
+
+@pytest.mark.parametrize("kind", ["uniform", "semantic"])
+@given(seed=seeds)
+def test_with_evidence_the_network_speaks_of_the_context_alone(kind, seed):
+    """Let it say how frequent tokens are: then Bayes' rule gives p(x_0 | x_t), without learning."""
+    model, denoiser = Model(kind, 1, seed), blank(evidence=True)
+    prior = np.random.default_rng(seed).dirichlet(np.ones(len(VALID)))
+    with torch.no_grad():
+        denoiser.head.bias[VALID.start :] = torch.tensor(prior).log()
+    for t, k in itertools.product(range(1, T + 1), VALID):
+        q = model.process.rows(torch.tensor([[*VALID]]), torch.tensor([t]))[0, :, k]
+        found = predict(denoiser, model.process, torch.tensor([[k]]), torch.tensor([t])).exp()
+        assert_allclose(
+            found[0, 0, VALID.start :].detach(), prior * q.numpy() / (prior @ q.numpy())
+        )
+
+
+@kinds
+def test_evidence_is_asked_for_by_those_who_want_it(kind):
+    """Masks and coupled noise have none to give, and a denoiser of its own mind takes none."""
+    process, x = Model(kind, 2, 0).process, sequences(3, 2)
+    x, t = torch.where(x % 2 == 0, MASK, x) if kind == "absorbing" else x, torch.tensor([1, 2, 3])
+    bare, told = blank(), blank(evidence=True)
+    told.load_state_dict(bare.state_dict())
+    assert torch.equal(bare(x, t, True, None, process.evidence), bare(x, t))
+    silent = torch.equal(told(x, t, True, None, process.evidence), bare(x, t))
+    assert silent == (kind in ("absorbing", "coupled"))
+
+
+def test_no_belief_is_a_belief_of_zero():
+    denoiser, x, t = blank(recall=True), sequences(2, 3), torch.tensor([1, 3])
+    nn.init.normal_(denoiser.head.weight)
+    some = torch.rand(2, 3, V, dtype=torch.float64)
+    assert torch.equal(denoiser(x, t), denoiser(x, t, belief=some))  # it has not learned to listen
+    assert denoiser.recall is not None
+    nn.init.normal_(denoiser.recall.weight)
+    assert torch.equal(denoiser(x, t), denoiser(x, t, belief=torch.zeros_like(some)))
+    assert not torch.allclose(denoiser(x, t), denoiser(x, t, belief=some))
 
 
 @positions

@@ -109,7 +109,7 @@ class Oracle:
                 given_xt = torch.einsum("ki,ikj->kj", given_xt, joined)
             self.table[t] = given_xt
 
-    def __call__(self, x: Tensor, t: Tensor, padded: bool, belief: None) -> Tensor:
+    def __call__(self, x: Tensor, t: Tensor, padded: bool, belief: None, _: Any) -> Tensor:
         return self.table[t[:, None], x].log()
 
 
@@ -195,11 +195,13 @@ class Watcher:
         self.told: list[int] = []
         self.believed: list[Tensor | None] = []
 
-    def __call__(self, x: Tensor, t: Tensor, padded: bool, belief: Tensor | None) -> Tensor:
+    def __call__(
+        self, x: Tensor, t: Tensor, padded: bool, belief: Tensor | None, evidence: Any
+    ) -> Tensor:
         self.shown.append(x)
         self.told.append(int(t[0]))
         self.believed.append(belief)
-        return self.denoiser(x, t, padded, belief)
+        return self.denoiser(x, t, padded, belief, evidence)
 
 
 def test_masked_positions_start_as_mask_in_absorbing_noise():
@@ -326,7 +328,7 @@ def test_temperature_zero_believes_in_the_most_probable_alone(name):
     before = process.prior(canvas(torch.full((4,), 6)), seeded())
     x, seen = trace(sampler.sample, before, generator=seeded())
     for step in seen:
-        likeliest = predict(denoiser, before, torch.full((4,), step.t)).argmax(-1)
+        likeliest = predict(denoiser, process, before, torch.full((4,), step.t)).argmax(-1)
         assert torch.equal(step.p, nn.functional.one_hot(likeliest, V).double())
         if step.n == 0:  # at t = 1 the reverse step is p; absorbing noise carries tokens over
             carried = (before != MASK) & (name == "absorbing")
@@ -342,12 +344,12 @@ def test_temperature_zero_leaves_single_masked_tokens_no_choice():
 
 
 def test_temperature_acts_on_p_before_the_posterior():
-    denoiser = make_denoiser()
+    process, denoiser = make_process("uniform"), make_denoiser()
     start = some_tokens(3, 4)
     for temperature in (0.5, 1.0, 2.0):
-        sampler = make_sampler(make_process("uniform"), denoiser, temperature=temperature)
+        sampler = make_sampler(process, denoiser, temperature=temperature)
         first = trace(sampler.sample, start, generator=seeded())[1][0]
-        p = predict(denoiser, start, torch.full((3,), T)).exp()
+        p = predict(denoiser, process, start, torch.full((3,), T)).exp()
         sharpened = p ** (1 / temperature)
         torch.testing.assert_close(first.p, sharpened / sharpened.sum(-1, keepdim=True))
 
@@ -389,11 +391,11 @@ def test_the_nucleus_is_the_smallest_set_that_reaches_the_mass(weights, mass):
 
 
 def test_top_p_confines_what_is_drawn():
-    denoiser = make_denoiser()
-    sampler = make_sampler(make_process("uniform"), denoiser, top_p=0.5)
+    process, denoiser = make_process("uniform"), make_denoiser()
+    sampler = make_sampler(process, denoiser, top_p=0.5)
     x, seen = trace(sampler.sample, some_tokens(8, 6), generator=seeded())
     assert bool((seen[-1].p.gather(-1, x[..., None]) > 0).all())
-    before = predict(denoiser, seen[-2].x, torch.full((8,), 1)).exp()
+    before = predict(denoiser, process, seen[-2].x, torch.full((8,), 1)).exp()
     torch.testing.assert_close(seen[-1].p, nucleus(before, 0.5))
 
 
@@ -463,7 +465,7 @@ class Counter:
         self.denoiser, self.time, self.recall = denoiser, claims, denoiser.recall
         self.rows = 0
 
-    def __call__(self, x: Tensor, t: Tensor, padded: bool, belief: None) -> Tensor:
+    def __call__(self, x: Tensor, t: Tensor, padded: bool, belief: None, _: Any) -> Tensor:
         self.rows += len(x)
         return self.denoiser(x, t, padded)
 

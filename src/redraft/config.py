@@ -99,6 +99,8 @@ class DenoiserConfig:
     """Whether the denoiser is told t (masked diffusion does not need to be)."""
     recall: bool = False
     """Whether it is also told what it believed of x_0 one step before."""
+    evidence: bool = False
+    """Whether log q(x_t | x_0) is added to its logits, so that it need not learn the noise."""
 
     def __post_init__(self):
         head, rest = divmod(self.width, self.heads)
@@ -148,6 +150,9 @@ class TrainConfig:
     """Estimator of the bound: one pass with t in 1..T, or the paper's two passes."""
     auxiliary: float = 0.0
     """Weight of -log p(x_0 | x_t) beside the bound; FLDD, which has no p(x_0), goes without."""
+    drafts: bool = False
+    """Whether every other row is what the denoiser itself makes of its noise in one step, which is
+    what it meets when it samples; FLDD, whose noise must be its own, goes without."""
     precision: Literal["float32", "bf16"] = "float32"
     """Arithmetic of the denoiser; the bound itself is always computed in float32."""
     ema: float = 0.999

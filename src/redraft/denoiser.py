@@ -2,11 +2,18 @@
 
 Pre-norm, rotary positions by default, the time added to the input, PAD masked from attention.
 With `recall` it is also given its own belief of x_0 one step before (self-conditioning, Chen et al.
-2023): what one step draws token by token the next can then hold against a plan of the whole.
+2023): what one step draws token by token the next can then hold against a plan of the whole. With
+`evidence` Bayes' rule does a part of its work,
+
+    log p(x_0 | x_t) = network(x_t, t) + log q(x_t | x_0) + constant
+
+so that the network learns what the context says of a token, and what the token itself says under
+the noise of the day is known: for masks SUBS comes to the same.
 Shapes: B batch, L length, D width, H heads, V vocabulary.
 """
 
 import copy
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -16,11 +23,14 @@ from redraft.config import DenoiserConfig
 from redraft.noise.schedule import sinusoid
 from redraft.tokenizers.base import MASK, PAD
 
+Evidence = Callable[[Tensor, Tensor], Tensor | None]
+"""log q(x_t | x_0) from x_t and t, if the process tells it."""
+
 
 class Denoiser(nn.Module):
     def __init__(self, config: DenoiserConfig, V: int, T: int, max_length: int):
         super().__init__()
-        self.V, self.T, self.time = V, T, config.time
+        self.V, self.T, self.time, self.evidence = V, T, config.time, config.evidence
         D, self.head_width = config.width, config.width // config.heads
         self.embed = nn.Embedding(V, D)
         self.position = nn.Embedding(max_length, D) if config.positions == "learned" else None
@@ -55,12 +65,18 @@ class Denoiser(nn.Module):
         return self.embed.weight
 
     def forward(
-        self, x: Tensor, t: Tensor, padded: bool = True, belief: Tensor | None = None
+        self,
+        x: Tensor,
+        t: Tensor,
+        padded: bool = True,
+        belief: Tensor | None = None,
+        evidence: Evidence | None = None,
     ) -> Tensor:
         """Logits (B, L, V), -inf at PAD and MASK, for x (B, L) or, relaxed, (B, L, V) and t (B,).
 
         `padded=False` promises that x holds no PAD, so that attention needs no mask. `belief`
         (B, L, V) is p(x_0) as it was a step before, for a denoiser that recalls it; 0 is none.
+        `evidence` is that of the process which made x, for a denoiser that is given it.
         """
         relaxed = x.is_floating_point()
         h = x @ self.embed.weight.to(x.dtype) if relaxed else self.embed(x)  # (B, L, D)
@@ -81,6 +97,8 @@ class Denoiser(nn.Module):
         for block in self.blocks:
             h = block(h, keep, turns)
         logits = self.head(self.norm(h))
+        told = evidence(x, t) if self.evidence and evidence is not None else None
+        logits = logits if told is None else logits + told
         states = torch.arange(self.V, device=x.device)
         return logits.masked_fill((states == PAD) | (states == MASK), -torch.inf)
 

@@ -22,7 +22,7 @@ from redraft.noise.process import ForwardProcess, full_precision
 from redraft.tokenizers.base import PAD
 
 Predictor = Callable[..., Tensor]
-"""denoiser(xt, t, padded, belief) -> logits (B, L, V)."""
+"""denoiser(xt, t, padded, belief, evidence) -> logits (B, L, V)."""
 Range = tuple[int, int]
 
 
@@ -74,10 +74,15 @@ def corrupt(
 
 
 def predict(
-    denoiser: Predictor, x: Tensor, t: Tensor, padded: bool = True, belief: Tensor | None = None
+    denoiser: Predictor,
+    process: ForwardProcess,
+    x: Tensor,
+    t: Tensor,
+    padded: bool = True,
+    belief: Tensor | None = None,
 ) -> Tensor:
-    """log p_theta(x_0 | x_t), (B, L, V), in full precision whatever the denoiser's."""
-    return full_precision(denoiser(x, t, padded, belief)).log_softmax(-1)
+    """log p_theta(x_0 | x_t), (B, L, V), for x of a process, in full precision."""
+    return full_precision(denoiser(x, t, padded, belief, process.evidence)).log_softmax(-1)
 
 
 def token_losses(
@@ -94,7 +99,7 @@ def token_losses(
     """
     total = torch.zeros((), device=x0.device)
     for draw in draws:
-        logits = denoiser(draw.xt, draw.t, padded, draw.belief)
+        logits = denoiser(draw.xt, draw.t, padded, draw.belief, process.evidence)
         with torch.autocast(x0.device.type, enabled=False):
             total = total + draw.weight * process.step_kl(draw.xt, x0, logits, draw.t)
             if auxiliary:

@@ -187,7 +187,7 @@ class Sampler:
 
     def predict(self, x: Tensor, t: Tensor, padded: bool, belief: Tensor | None = None) -> Tensor:
         """p(x_0 | x_t), (B, L, V), shaped by temperature and top-p."""
-        log_p = predict(self.network, x, t, padded, belief)
+        log_p = predict(self.network, self.process, x, t, padded, belief)
         if self.temperature == 0:
             return torch.zeros_like(log_p).scatter(-1, log_p.argmax(-1, keepdim=True), 1)
         p = (log_p / self.temperature).softmax(-1)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from redraft.batches import Batch
 from redraft.denoiser import Denoiser, compiled
-from redraft.methods.method import Method, Metrics, Player
+from redraft.methods.method import Method, Metrics, Player, told
 from redraft.noise.coupled import CoupledProcess, couple, relax, token_log_prob
 from redraft.noise.draws import categorical
 from redraft.noise.process import categorical_kl, indicator
@@ -73,6 +73,8 @@ class FLDD(Method):
             else:
                 zt = z = relax(u_t, temperature, self.random)
                 log_u = torch.zeros_like(t)[:, None].expand_as(x0)
-            belief = self.belief(zt, t, batch.padded)
-            log_v = predict(self.predictor, zt, t, batch.padded, belief)
+            belief = None
+            if self.config.denoiser.recall:
+                belief = told(self.first_sight(self.process, zt, t, batch.padded), len(zt))
+            log_v = predict(self.predictor, self.process, zt, t, batch.padded, belief)
         return categorical_kl(couple(u_s, u_t, z), log_v.exp()), log_u

@@ -17,7 +17,7 @@ from redraft.distributed import sum_gradients, total, world
 from redraft.folder import require_same
 from redraft.fusion import fusing
 from redraft.noise.confusion import confusions_of
-from redraft.noise.draws import Generators, Sliced
+from redraft.noise.draws import Generators, Sliced, categorical
 from redraft.noise.markov import SMALL
 from redraft.noise.process import ForwardProcess
 from redraft.objective import (
@@ -135,7 +135,7 @@ class Method(ABC):
 
         Here the bound on corruptions from the process as it stands, per token.
         """
-        draws = self.recalling(self.draw(self.process, batch.x0), batch.padded)
+        draws = self.rehearsed(self.process, batch, self.draw(self.process, batch.x0))
         losses = self.losses(self.process, batch, draws)
         loss = token_mean(losses, batch.x0, batch.tokens)
         return loss * batch.weight, loss
@@ -165,7 +165,7 @@ class Method(ABC):
         assert self.confusions is not None
         for draw in self.draw(self.process, batch.x0):
             with self.autocast():
-                log_p = predict(self.predictor, draw.xt, draw.t, batch.padded)
+                log_p = predict(self.predictor, self.process, draw.xt, draw.t, batch.padded)
             self.confusions.observe(batch.x0, log_p.exp(), draw.t, self.config.noise.forget)
         return {}
 
@@ -259,22 +259,35 @@ class Method(ABC):
         """Fresh stratified times, and x_0 corrupted to them."""
         return corrupt(process, x0, draw_times(x0, self.spans, self.random), self.random)
 
-    def recalling(self, draws: list[Draw], padded: bool) -> list[Draw]:
-        """The same draws, with what the denoiser is told of its beliefs."""
-        return [replace(draw, belief=self.belief(draw.xt, draw.t, padded)) for draw in draws]
+    def rehearsed(self, process: ForwardProcess, batch: Batch, draws: list[Draw]) -> list[Draw]:
+        """Every other row as the denoiser will meet it when it samples; it learns both.
 
-    def belief(self, xt: Tensor, t: Tensor, padded: bool) -> Tensor | None:
-        """What the denoiser believes of x_0 at first sight, in every other row: it learns both.
-
-        A constant in the objective. Without `no_grad`, for which blocks would be compiled anew.
+        That is: after a step of its own, if it trains on drafts, and told what it believed before
+        that step, if it recalls. Both are constants in the objective.
         """
-        if not self.config.denoiser.recall:
-            return None
+        if not (self.config.denoiser.recall or self.config.train.drafts):
+            return draws
+        return [self.rehearse(process, draw, batch.padded) for draw in draws]
+
+    def rehearse(self, process: ForwardProcess, draw: Draw, padded: bool) -> Draw:
+        p = self.first_sight(process, draw.xt, draw.t, padded)
+        if self.config.denoiser.recall:
+            draw = replace(draw, belief=told(p, len(draw.xt)))
+        if self.config.train.drafts:
+            xt, t = draw.xt[::2], draw.t[::2]
+            drafts = categorical(process.reverse(xt, p, t), self.random)
+            xt = torch.where((t > 1)[:, None], drafts, xt)  # after the last step there is no other
+            drawn = every_other(draw.xt, xt), every_other(draw.t, (t - 1).clamp_min(1))
+            draw = replace(draw, xt=drawn[0], t=drawn[1])
+        return draw
+
+    def first_sight(self, process: ForwardProcess, xt: Tensor, t: Tensor, padded: bool) -> Tensor:
+        """What every other row is believed to be, without recall.
+
+        Not under `no_grad`, for which blocks would be compiled anew.
+        """
         with self.autocast():
-            seen = self.predictor(xt[::2], t[::2], padded).detach().softmax(-1)
-        belief = seen.new_zeros(len(xt), *seen.shape[1:])
-        belief[::2] = seen
-        return belief
+            return predict(self.predictor, process, xt[::2], t[::2], padded).detach().exp()
 
     def losses(self, process: ForwardProcess, batch: Batch, draws: list[Draw]) -> Tensor:
         """(B, L) what the denoiser descends on, for every token of the batch."""
@@ -282,3 +295,15 @@ class Method(ABC):
             return token_losses(
                 self.predictor, process, batch.x0, draws, batch.padded, self.config.train.auxiliary
             )
+
+
+def every_other(rows: Tensor, others: Tensor) -> Tensor:
+    """Rows 0, 2, 4, ... replaced by others."""
+    rows = rows.clone()
+    rows[::2] = others
+    return rows
+
+
+def told(p: Tensor, B: int) -> Tensor:
+    """(B, L, V) beliefs of every other row, 0 between."""
+    return every_other(p.new_zeros(B, *p.shape[1:]), p)

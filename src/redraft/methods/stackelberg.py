@@ -179,7 +179,8 @@ class Game:
         loss = torch.zeros((), device=x0.device)
         for draw, truth in zip(self.draws, self.truths, strict=True):
             with Compensated() if x0.is_cuda else nullcontext():
-                log_p = predict(self.predictor(theta), draw.xt, draw.t, self.batch.padded)
+                denoiser, padded = self.predictor(theta), self.batch.padded
+                log_p = predict(denoiser, self.reference, draw.xt, draw.t, padded)
                 model = judge.reverse(draw.xt, log_p.exp(), draw.t)
             loss = loss + draw.weight * categorical_kl(truth, model)
         return token_mean(torch.where(x0 == PAD, 0, loss), x0, self.batch.tokens)

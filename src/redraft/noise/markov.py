@@ -67,8 +67,7 @@ class SubstitutionProcess(MarkovProcess):
         return categorical(self.rows(x0, t).detach(), generator)
 
     def log_prob(self, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
-        probs = self.columns(xt, t).gather(-1, x0[..., None]).squeeze(-1)
-        return probs.clamp_min(torch.finfo(probs.dtype).tiny).log()
+        return log(self.columns(xt, t).gather(-1, x0[..., None]).squeeze(-1))
 
     def posterior(self, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
         evidence = self.columns(xt, t).gather(-1, x0[..., None])  # Qbar_t[x0, xt], (B, L, 1)
@@ -80,6 +79,9 @@ class SubstitutionProcess(MarkovProcess):
         mixture = self.step_columns(xt, t) * self.mix(w, t - 1)
         fixed = indicator(xt, self.V).to(mixture.dtype)
         return torch.where((xt == PAD)[..., None], fixed, mixture)
+
+    def evidence(self, xt: Tensor, t: Tensor) -> Tensor:
+        return log(self.columns(xt, t))
 
     def prior(self, x: Tensor, generator: Generators = None) -> Tensor:
         return uniform_noise(x, self.V, generator)
@@ -95,6 +97,11 @@ def check_times(times: Sequence[int], T: int) -> None:
     rising = all(s < t for s, t in pairwise((0, *times)))
     if not times or not rising or times[-1] != T:
         raise UserError(f"times must rise from above 0 to T={T}, got {list(times)}")
+
+
+def log(probs: Tensor) -> Tensor:
+    """Finite where a probability is 0."""
+    return probs.clamp_min(torch.finfo(probs.dtype).tiny).log()
 
 
 def over_evidence(p: Tensor, evidence: Tensor) -> Tensor:

@@ -48,6 +48,10 @@ class ForwardProcess(nn.Module, ABC):
     def reverse(self, xt: Tensor, p: Tensor, t: Tensor) -> Tensor:
         """p_theta(x_{t-1} | x_t), (B, L, V), from the denoiser's probabilities p (B, L, V)."""
 
+    def evidence(self, xt: Tensor, t: Tensor) -> Tensor | None:
+        """log q(x_t | x_0) for every x_0, (B, L, V); None where a denoiser has no use for it."""
+        return None
+
     @abstractmethod
     def prior(self, x: Tensor, generator: Generators = None) -> Tensor:
         """Pure noise in the shape of x: what sampling starts from; PAD stays PAD."""
