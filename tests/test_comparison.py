@@ -17,8 +17,8 @@ from redraft.cli import main
 from redraft.data.molecules import canonical_or_none
 from redraft.errors import Stopped
 from redraft.evaluation import results
-from redraft.experiments import drawn, steps
-from redraft.experiments.drawn import Amounts
+from redraft.experiments import drawn, redrafting, steps
+from redraft.experiments.molecules import SAMPLES, Amounts, Drawn
 
 FEW = ("-n", "40", "--fewer", "30", "--redrafts", "8")
 AMOUNTS = Amounts(40, 30, 8)
@@ -60,6 +60,12 @@ def at_home(done: Path, tmp_path: Path) -> Path:
     for folder in done.glob("*.drawn"):
         shutil.copytree(folder, tmp_path / "home" / folder.name)
     return tmp_path / "home"
+
+
+def molecules_in(folder: Path) -> Drawn:
+    found = drawn.read(folder)
+    assert isinstance(found, Drawn)
+    return found
 
 
 def forbid_work(monkeypatch) -> None:
@@ -122,7 +128,7 @@ def test_samples_are_what_was_measured(done: Path):
 
 def test_all_steps_are_as_many_samples_as_fewer(done: Path):
     (folder,) = done.glob("*mdlm-seed0.drawn")
-    found = drawn.read(folder)
+    found = molecules_in(folder)
     assert {number: len(lines) for number, lines in found.by_steps().items()} == {5: 30, 6: 30}
     assert found.by_steps()[6] == found.samples()[:30]
 
@@ -221,7 +227,7 @@ def test_it_goes_on_where_drawing_stopped(molecules, tmp_path: Path, monkeypatch
         raise Stopped("stopped", 130)
 
     with monkeypatch.context() as patch:
-        patch.setattr(drawn.redrafting, "draw", stopped)
+        patch.setattr(redrafting, "draw", stopped)
         with pytest.raises(Stopped):
             drawn.draw(model, folder, AMOUNTS)
     assert drawn.find(folder) is None
@@ -232,17 +238,19 @@ def test_it_goes_on_where_drawing_stopped(molecules, tmp_path: Path, monkeypatch
         found = drawn.draw(model, folder, AMOUNTS)
     assert found == drawn.find(folder)
     assert {path.name: path.read_text() for path in folder.glob("*.smi")} == samples
-    assert len(found.redrafts()) == 3 * 8
+    assert len(molecules_in(folder).redrafts()) == 3 * 8
 
 
 def test_what_was_drawn_from_another_run_goes(molecules, tmp_path: Path):
     model, folder = redraft.load(molecules, "cpu"), tmp_path / "x.drawn"
-    found = drawn.draw(model, folder, Amounts(5, 5, 2))
-    original = found.samples()
-    (folder / drawn.SAMPLES).write_text("CCO\n" * 5)
-    assert drawn.draw(model, folder, Amounts(5, 5, 3)).samples() == ["CCO"] * 5  # as many: kept
+    drawn.draw(model, folder, Amounts(5, 5, 2))
+    original = molecules_in(folder).samples()
+    (folder / SAMPLES).write_text("CCO\n" * 5)
+    drawn.draw(model, folder, Amounts(5, 5, 3))
+    assert molecules_in(folder).samples() == ["CCO"] * 5  # as many: kept
     model.trained.summary |= {"seconds": 1e9}
-    assert drawn.draw(model, folder, Amounts(5, 5, 3)).samples() == original
+    drawn.draw(model, folder, Amounts(5, 5, 3))
+    assert molecules_in(folder).samples() == original
 
 
 def test_steps_that_cannot_be_left_out_are_not_drawn(tmp_path: Path, capsys):
@@ -250,9 +258,9 @@ def test_steps_that_cannot_be_left_out_are_not_drawn(tmp_path: Path, capsys):
         tiny("fldd", steps=2), noise=dataclasses.replace(tiny("fldd").noise, T=6)
     )
     model = redraft.train(config, tmp_path / "run")
-    found = drawn.draw(
-        model, tmp_path / "run.drawn", Amounts(4, 4, 2), tmp_path / "run/metrics.jsonl"
-    )
+    folder = tmp_path / "run.drawn"
+    drawn.draw(model, folder, Amounts(4, 4, 2), tmp_path / "run/metrics.jsonl")
+    found = molecules_in(folder)
     assert found.by_steps() == {} and found.kernel() is None
     names = {"summary.json", "samples.smi", "redrafts.jsonl", "metrics.jsonl", "manifest.json"}
     assert {path.name for path in found.folder.iterdir()} == names
@@ -327,10 +335,15 @@ def test_a_budget_is_the_same_for_all(tmp_path: Path):
         (["tiny/vsdd", "-n", "0"], "got 0"),
         (["tiny/vsdd", "--redrafts", "-2"], "got -2"),
         (["tiny/vsdd", "--seconds", "-1"], "got -1"),
-        (["bench/stories"], "stories"),
+        (["tiny/vsdd", "bench/stories"], "got molecules and stories"),
+        (["{playlists}"], "knows playlists"),
+        (["tiny/vsdd", "--judge", "gpt2"], "about molecules"),
+        (["tiny/vsdd", "--bound", "5"], "--bound"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_trained(flags, said, tmp_path: Path, capsys):
+    (playlists := tmp_path / "lists.toml").write_text('[data]\ndomain = "playlists"\n')
+    flags = [flag.format(playlists=playlists) for flag in flags]
     assert main(["compare", *flags, "--out", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
     assert said in error and len(error.strip().splitlines()) == 1

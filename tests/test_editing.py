@@ -15,6 +15,7 @@ from tiny import tiny
 
 import redraft
 from redraft.config import DataConfig
+from redraft.data import stories
 from redraft.data.stories import synthetic
 from redraft.errors import UserError
 from redraft.experiments import editing
@@ -161,10 +162,8 @@ class Known:
 
 
 DRAWS = {
-    "entity-swap": lambda model: editing.entity_swap(model),
-    "span-removal": lambda model: editing.span_removal(model),
-    "entity-swap-large": lambda model: editing.entity_swap_large(model, MADE, n=20),
-    "span-removal-large": lambda model: editing.span_removal_large(model, MADE, n=20),
+    name: lambda model, name=name: editing.draw(model, name, MADE, n=20)
+    for name in editing.EXPERIMENTS
 }
 
 
@@ -225,6 +224,19 @@ def test_random_spans_leave_some_on_both_sides(seed):
     assert random_spans(WORDS, MADE, 4, seed) == found[:4]
 
 
+def test_models_of_all_seeds_are_given_the_same_cases(model):
+    """Else their differences would not be paired; only what is drawn differs."""
+    for name in ("entity-swap-large", "span-removal-large"):
+        one, other = (editing.draw(model, name, MADE, n=6, seed=seed) for seed in (0, 1))
+        assert list(map(editing.case_of, one)) == list(map(editing.case_of, other))
+        assert [own.drawn for own in one] != [own.drawn for own in other]
+
+
+def test_stories_are_prepared_for_the_entities_of_the_paper():
+    words = {word for own in ENTITY_STORIES for word in (own.entity, own.wrong)}
+    assert words == set(stories.ENTITIES)
+
+
 def test_another_seed_gives_other_cases():
     assert swaps(WORDS, MADE, 10, 0) != swaps(WORDS, MADE, 10, 1)
     assert random_spans(WORDS, MADE, 10, 0) != random_spans(WORDS, MADE, 10, 1)
@@ -247,26 +259,30 @@ def model(tmp_path_factory) -> redraft.Model:
 
 
 def test_only_the_hidden_token_is_drawn_anew(model):
-    drafts = editing.entity_swap(model, seed=3)
+    drafts = editing.draw(model, "entity-swap", seed=3)
     assert len(drafts) == 25 and {own.trial for own in drafts} == set(range(5))
     for own, swap in zip(drafts, ENTITY_STORIES * 5, strict=True):
         place = editing.occurrences(swap.story, swap.entity)[swap.occurrence - 1]
         assert own.story == swap.story and own.result.startswith(own.story[: place.start()])
         assert own.drawn == [EOS] or own.result.endswith(own.story[place.end() :])
-    assert drafts == editing.entity_swap(model, seed=3) != editing.entity_swap(model, seed=4)
+    assert (
+        drafts
+        == editing.draw(model, "entity-swap", seed=3)
+        != editing.draw(model, "entity-swap", seed=4)
+    )
     trials = [[own.drawn for own in drafts if own.trial == trial] for trial in range(5)]
     assert all(a != b for i, a in enumerate(trials) for b in trials[:i])
 
 
 def test_drafts_travel_as_lines_and_become_a_result(model):
-    drafts = editing.span_removal(model)
+    drafts = editing.draw(model, "span-removal")
     stored = [Draft(**json.loads(json.dumps(asdict(own)))) for own in drafts]
     assert stored == drafts
     found = editing.result(model.trained, "span-removal", stored)
     assert (found["experiment"], found["n"], found["trials"]) == ("span-removal", 3, 5)
     assert set(found["metrics"]) == set(found["deviation"]) == {"token_overlap"}
     large = editing.result(
-        model.trained, "entity-swap-large", editing.entity_swap_large(model, MADE, n=5)
+        model.trained, "entity-swap-large", editing.draw(model, "entity-swap-large", MADE, n=5)
     )
     assert (large["n"], large["trials"]) == (5, 1)
     assert set(large["metrics"]) == {"exact_repair", "consistency"}
@@ -280,19 +296,22 @@ def with_tokens(tokenizer: Tokenizer, longest: int = 256) -> Any:
     return SimpleNamespace(tokenizer=tokenizer, trained=trained)
 
 
+LETTERS = BPETokenizer.fit(["a b"], 259)
+
+
 @pytest.mark.parametrize(
-    ("draw", "said"),
+    ("tokenizer", "longest", "what", "said"),
     [
-        (lambda: editing.entity_swap(with_tokens(BPETokenizer.fit(["a b"], 259))), "Ben|Lily"),
-        (lambda: editing.entity_swap(with_tokens(SmilesTokenizer.fit(["CCO"]))), "smiles"),
-        (lambda: editing.span_removal(with_tokens(WORDS, longest=20)), "at most 20"),
-        (lambda: editing.entity_swap_large(with_tokens(WORDS), ["No Lily. So Tom."]), "none of 1"),
-        (lambda: editing.entity_swap_large(with_tokens(WORDS), ["a Lily, a Lily"]), "two names"),
-        (lambda: editing.span_removal_large(with_tokens(WORDS), ["a Lily"]), "at least 10"),
-        (lambda: editing.span_removal_large(with_tokens(WORDS), MADE, n=0), "got 0"),
-        (lambda: editing.entity_swap_large(with_tokens(WORDS), MADE, n=0), "got 0"),
+        (LETTERS, 256, ("entity-swap",), "Ben|Lily"),
+        (SmilesTokenizer.fit(["CCO"]), 256, ("entity-swap",), "smiles"),
+        (WORDS, 20, ("span-removal",), "at most 20"),
+        (WORDS, 256, ("entity-swap-large", ["No Lily. So Tom."]), "none of 1"),
+        (WORDS, 256, ("entity-swap-large", ["a Lily, a Lily"]), "two names"),
+        (WORDS, 256, ("span-removal-large", ["a Lily"]), "at least 10"),
+        (WORDS, 256, ("span-removal-large", MADE, 0), "got 0"),
+        (WORDS, 256, ("entity-swap-large", MADE, 0), "got 0"),
     ],
 )
-def test_mistakes_are_told(draw, said):
+def test_mistakes_are_told(tokenizer, longest, what, said):
     with pytest.raises(UserError, match=said):
-        draw()
+        editing.draw(with_tokens(tokenizer, longest), *what)

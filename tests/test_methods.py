@@ -934,7 +934,8 @@ def first_sight(method: Any, draw: Draw) -> Tensor:
 
 @pytest.mark.parametrize("drafts", [False, True])
 def test_every_other_row_is_told_what_it_was_believed_to_be(drafts):
-    method = make_method("d3pm-uniform", **AS_MET | {"train": {"drafts": drafts}})
+    tables: dict[str, Any] = AS_MET | {"train": {"drafts": drafts}}
+    method = make_method("d3pm-uniform", **tables)
     batch = method.held_out[0]
     (noised,) = method.draw(method.process, batch.x0)
     (draw,) = method.rehearsed(method.process, batch, [noised])

@@ -104,7 +104,42 @@ def test_a_kernel_is_read_as_it_was_written(model, tmp_path: Path):
     assert "noise.safetensors is damaged" in message(Kernel.read, path)
 
 
-def test_the_command_writes_numbers_and_a_figure(molecules, tmp_path: Path, capsys):
+def test_a_part_of_a_kernel_says_what_the_whole_says(model, tmp_path: Path, monkeypatch):
+    play(model, 3.0)
+    whole = kernel_of(model)
+    monkeypatch.setattr(noise, "LARGE", 3)
+    part = kernel_of(model)
+    assert part.part is not None and part.times.tolist() == noise.times_of(5)
+    assert measures(part) == measures(whole)
+    assert noise.collapse_table(part) == noise.collapse_table(whole)
+    assert len(part) == len(whole) == 5
+    for t in noise.times_of(5):
+        np.testing.assert_array_equal(part[t - 1][EOS:], whole[t - 1][EOS:])
+        np.testing.assert_array_equal(whole[t - 1], whole.Q[t - 1])
+    (tmp_path / "noise.safetensors").write_bytes(part.to_bytes())
+    assert measures(Kernel.read(tmp_path / "noise.safetensors")) == measures(part)
+
+
+def test_of_a_large_kernel_the_most_frequent_tokens_are_kept(model, monkeypatch):
+    play(model, 3.0)
+    whole = kernel_of(model)
+    monkeypatch.setattr(noise, "LARGE", 3)
+    monkeypatch.setattr(noise, "MOST", 6)
+    part = kernel_of(model)
+    assert part.Q.shape[1:] == (6, len(part.tokens)) and len(part.embeddings) == 6
+    least = part.counts[part.states].min()
+    assert sorted(part.counts[EOS:])[-6] == least
+    np.testing.assert_array_equal(part.M[0], whole.M[0][part.valid])
+    assert noise.collapse_table(part, rows=6) == noise.collapse_table(whole, rows=6)
+    rest = np.setdiff1d(np.arange(len(part.tokens)), part.states)
+    assert not part[0][rest].any() and part[2][part.states].any()  # the nearest time
+
+
+@pytest.mark.parametrize("large", [256, 3])
+def test_the_command_writes_numbers_and_a_figure(
+    molecules, large: int, tmp_path: Path, capsys, monkeypatch
+):
+    monkeypatch.setattr(noise, "LARGE", large)
     assert main(["noise", str(molecules), "--out", str(tmp_path)]) == 0
     assert "spearman@1" in capsys.readouterr().out
     result = json.loads((tmp_path / "molecules" / "noise-vsdd.json").read_text())

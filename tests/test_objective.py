@@ -7,6 +7,7 @@ everything that may happen: `Model` does so with plain arrays and loops, from th
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from redraft.config import DenoiserConfig
 from redraft.denoiser import Denoiser
 from redraft.noise.absorbing import AbsorbingProcess
 from redraft.noise.coupled import CoupledProcess
+from redraft.noise.markov import SubstitutionProcess
 from redraft.noise.process import ForwardProcess
 from redraft.noise.schedule import alpha_bar, steps
 from redraft.noise.semantic import BilinearScores, SemanticProcess
@@ -495,7 +497,8 @@ def test_specials_are_never_predicted(positions, time):
 
 def blank(**options: bool) -> Denoiser:
     """A denoiser to which all tokens are alike."""
-    denoiser = Denoiser(DenoiserConfig(width=8, layers=1, heads=2, **options), V, T, 4).double()
+    config = replace(DenoiserConfig(width=8, layers=1, heads=2), **options)
+    denoiser = Denoiser(config, V, T, 4).double()
     nn.init.zeros_(denoiser.head.weight)
     return denoiser
 
@@ -504,13 +507,14 @@ def blank(**options: bool) -> Denoiser:
 @given(seed=seeds)
 def test_with_evidence_the_network_speaks_of_the_context_alone(kind, seed):
     """Let it say how frequent tokens are: then Bayes' rule gives p(x_0 | x_t), without learning."""
-    model, denoiser = Model(kind, 1, seed), blank(evidence=True)
+    process, denoiser = Model(kind, 1, seed).process, blank(evidence=True)
+    assert isinstance(process, SubstitutionProcess)
     prior = np.random.default_rng(seed).dirichlet(np.ones(len(VALID)))
     with torch.no_grad():
         denoiser.head.bias[VALID.start :] = torch.tensor(prior).log()
     for t, k in itertools.product(range(1, T + 1), VALID):
-        q = model.process.rows(torch.tensor([[*VALID]]), torch.tensor([t]))[0, :, k]
-        found = predict(denoiser, model.process, torch.tensor([[k]]), torch.tensor([t])).exp()
+        q = process.rows(torch.tensor([[*VALID]]), torch.tensor([t]))[0, :, k]
+        found = predict(denoiser, process, torch.tensor([[k]]), torch.tensor([t])).exp()
         assert_allclose(
             found[0, 0, VALID.start :].detach(), prior * q.numpy() / (prior @ q.numpy())
         )

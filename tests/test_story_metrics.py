@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import huggingface_hub
 import numpy as np
 import pytest
 import torch
@@ -18,6 +19,7 @@ from redraft.evaluation import stories
 from redraft.evaluation.stories import (
     Judge,
     Likelihood,
+    apart,
     copied,
     copies,
     distinct,
@@ -207,6 +209,29 @@ def test_what_is_no_model_is_refused_in_one_sentence(tmp_path):
         assert str(caught.value).startswith(str(folder)) and "\n" not in str(caught.value)
 
 
+def test_what_cannot_be_a_model_is_refused_before_anything_is_loaded(tmp_path):
+    for name, said in ((tmp_path, "holds a config.json"), (tmp_path / "no", "no such folder")):
+        with pytest.raises(UserError, match=said):
+            stories.refuse_folder(name)
+    (tmp_path / "config.json").write_text("{}")
+    for name in (tmp_path, "gpt2", "smollm2", "owner/name"):
+        stories.refuse_folder(name)
+
+
+@pytest.mark.parametrize(("kept", "online"), [(True, False), (False, True), (False, False)])
+def test_the_papers_judge_is_taken_where_it_can_be_had(kept, online, monkeypatch):
+    def info(name: str, timeout: float) -> None:
+        if not online:
+            raise OSError("no network")
+
+    def cached(*_) -> str | None:
+        return "/cache/model.safetensors" if kept else None
+
+    monkeypatch.setattr(huggingface_hub, "model_info", info)
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", cached)
+    assert stories.judge_at_hand() == ("gpt2" if kept or online else "smollm2")
+
+
 def test_smollm2_is_fetched_once_and_again_when_damaged(cache, monkeypatch):
     fetched = []
 
@@ -243,6 +268,36 @@ def test_perplexity_by_hand():
     # Resamples hold one text alone, the other alone, or both.
     assert measures["judge_perplexity"][1:] == pytest.approx((np.exp(1), np.exp(2.5)))
     assert nll_per_character(judged)[1:] == pytest.approx((0.5, 0.5))
+
+
+@given(st.lists(st.tuples(st.floats(0, 99), st.integers(1, 9)), min_size=2, max_size=9))
+def test_two_sets_are_apart_by_their_measures(rows):
+    """Values are exact; against itself a set is at no distance."""
+    ours = [Likelihood(nll, tokens, 3 * tokens) for nll, tokens in rows]
+    theirs = [Likelihood(4.0, 2, 7), Likelihood(9.0, 3, 8)]
+    found, same = apart(ours, theirs), apart(ours, ours)
+    a, b = likelihood(ours), likelihood(theirs)
+    ratio = a["judge_perplexity"].value / b["judge_perplexity"].value
+    assert found["judge_perplexity_ratio"].value == pytest.approx(ratio)
+    less = a["nll_per_character"].value - b["nll_per_character"].value
+    assert found["nll_per_character"].value == pytest.approx(less, abs=1e-9)
+    assert same["judge_perplexity_ratio"].value == pytest.approx(1)
+
+
+def test_the_interval_of_a_ratio_is_that_of_fresh_sets():
+    """To first order: its width is that of the spread over sets drawn anew."""
+    rng = np.random.default_rng(0)
+
+    def fresh() -> list[Likelihood]:
+        tokens = rng.integers(50, 200, size=100)
+        return [Likelihood(n * rng.normal(2, 0.3), int(n), 4 * int(n)) for n in tokens.tolist()]
+
+    def logs() -> np.ndarray:
+        return np.log(apart(fresh(), fresh())["judge_perplexity_ratio"])
+
+    spread = np.std([logs()[0] for _ in range(60)])
+    _, low, high = logs()
+    assert (high - low) / (2 * 1.96) == pytest.approx(spread, rel=0.3)
 
 
 def test_texts_that_agree_leave_no_doubt():
@@ -389,7 +444,7 @@ def test_fifty_tokens_are_no_copy_and_fifty_one_are():
 
 def test_copies_may_be_arrays():
     rows = np.arange(120).reshape(2, 60)
-    assert copies(rows, rows[:1]).tolist() == [True, False]  # pyright: ignore
+    assert copies(list(rows), rows[:1]).tolist() == [True, False]
 
 
 def test_a_run_cannot_be_shorter_than_nothing():

@@ -6,7 +6,8 @@ OUT/results/          its numbers
 OUT/comparison.json   how all generate, and how far each recipe is from the first
 
 What is there is not done again, so that a comparison goes on where it stopped, also on another
-machine: `draw` where the GPU is, copy NAME.drawn without the run, `measure` where RDKit is.
+machine: `draw` where the GPU is, copy NAME.drawn without the run, `measure` where RDKit or a judge
+of stories is.
 """
 
 import json
@@ -19,14 +20,10 @@ from typing import Any
 
 from redraft import checkpoint, trainer
 from redraft.config import Config, check, read_recipe
-from redraft.data.molecules import canonical_or_none, rdkit_version
 from redraft.errors import UserError
-from redraft.evaluation import molecules, results, statistics
-from redraft.evaluation.statistics import Estimate
-from redraft.experiments import drawn, noise, redrafting, steps
-from redraft.experiments.data import dataset_of, learned
-from redraft.experiments.drawn import Amounts, Drawn
-from redraft.experiments.redrafting import Outcome
+from redraft.evaluation import results
+from redraft.experiments import drawn
+from redraft.experiments.domain import Asked, Domain, Drawn, Measured
 from redraft.model import Model
 from redraft.sampler import Callback
 from redraft.trainer import Watcher
@@ -85,7 +82,7 @@ def contenders(
     seed: int = 0,
     data: str | None = None,
 ) -> list[Contender]:
-    """Recipes with the same budget, seed and data; one that is named twice stands once."""
+    """Recipes of one domain, with the same budget, seed and data; one named twice stands once."""
     found = []
     for name in dict.fromkeys(recipes):
         config = replace(read_recipe(name), seed=seed)
@@ -93,11 +90,17 @@ def contenders(
             config = replace(config, train=replace(config.train, seconds=seconds, steps=None))
         if data is not None:
             config = replace(config, data=replace(config.data, file=data))
-        domain = config.data.domain
-        check(domain == "molecules", f"compare knows molecules, {name} is about {domain}")
         found.append(Contender(name, config, out))
     check(bool(found), "give at least one recipe to compare")
+    domains = sorted({entry.config.data.domain for entry in found})
+    check(len(domains) == 1, f"recipes of one domain can be compared, got {' and '.join(domains)}")
+    domain_of(found)
     return found
+
+
+def domain_of(entries: Sequence[Contender]) -> Domain:
+    """What all of them are about."""
+    return drawn.domain_of(entries[0].config, "compare")
 
 
 # ------------------------------------------------------------------ where the GPU is
@@ -105,7 +108,7 @@ def contenders(
 
 def draw(
     entry: Contender,
-    amounts: Amounts | None = None,
+    amounts: Any = None,
     watching: Watching = lambda config: nullcontext(),
     sampling: Sampling = nullcontext,
 ) -> Drawn:
@@ -114,7 +117,7 @@ def draw(
     >>> for entry in contenders(["tiny/vsdd", "tiny/mdlm"], Path("out")):       # doctest: +SKIP
     ...     draw(entry)
     """
-    amounts, found = amounts or Amounts(), drawn.find(entry.drawn)
+    amounts, found = amounts or domain_of([entry]).amounts(), drawn.find(entry.drawn)
     if found is not None:
         entry.require(found.config)
         if found.amounts == amounts:
@@ -129,26 +132,14 @@ def draw(
         return drawn.draw(model, entry.drawn, amounts, entry.run / drawn.CURVES, callback)
 
 
-# ------------------------------------------------------------------ where RDKit is
+# ------------------------------------------------------------------ where RDKit or a judge is
 
 
-@dataclass(frozen=True)
-class Measured:
-    """One entry's numbers, and what differences are made of."""
-
-    results: list[dict[str, Any]]
-    """Generation first."""
-    valid: list[bool]
-    """Of the samples."""
-    redrafts: list[Outcome]
-
-
-def measure(entries: Sequence[Contender], found: Sequence[Drawn], out: Path) -> dict[str, Any]:
+def measure(
+    entries: Sequence[Contender], found: Sequence[Drawn], out: Path, asked: Asked | None = None
+) -> dict[str, Any]:
     """All results as files, and the comparison, from what was drawn alone."""
-    if rdkit_version() is None:
-        raise UserError(
-            f"{out} holds all that was drawn; run the same command on it where RDKit is installed"
-        )
+    numbers = domain_of(entries).measuring(out, asked or Asked())
     methods = Counter(entry.config.method for entry in entries)
     measured = []
     for entry, own in zip(entries, found, strict=True):
@@ -170,45 +161,13 @@ def report_path(entries: Sequence[Contender], out: Path) -> Path:
     return out / results.named("comparison", entries[0].config.seed)
 
 
-def numbers(own: Drawn) -> Measured:
-    """All experiments on what was drawn from one model."""
-    seed, training, samples = own.config.seed, learned(dataset_of(own)), own.samples()
-    generated = molecules.generation(samples, training, seed)
-    outcomes = redrafting.judged(own.redrafts())
-    found = [
-        results.result(own, "generation", len(samples), generated),
-        redrafting.result(own, outcomes, seed),
-    ]
-    if by_steps := own.by_steps():
-        found.append(steps.result(own, by_steps, training, seed))
-    if kernel := own.kernel():
-        found.append(noise.result(own, kernel, seed))
-    return Measured(found, [canonical_or_none(s) is not None for s in samples], outcomes)
-
-
 def differences(
     entries: Sequence[Contender], measured: Sequence[Measured]
 ) -> Iterator[dict[str, Any]]:
-    """Each entry less the first: samples have nothing in common, re-drafts their molecules."""
-    first = measured[0]
+    """Each entry less the first."""
     for entry, own in zip(entries[1:], measured[1:], strict=True):
-        seed = entry.config.seed
-        validity = {"validity": statistics.difference(own.valid, first.valid, seed)}
-        redrafted = redrafting.lead(own.redrafts, first.redrafts, seed)
-        apart: dict[str, dict[str, Estimate]] = {"generation": validity, "redrafting": redrafted}
-        for experiment, estimates in apart.items():
+        for experiment, estimates in own.less(measured[0], entry.config.seed).items():
             for metric, estimate in estimates.items():
                 names = {"recipe": entry.name, "less": entries[0].name}
                 what = {"experiment": experiment, "metric": metric}
                 yield names | what | estimate.to_dict()
-
-
-def compare(
-    entries: Sequence[Contender],
-    out: Path,
-    amounts: Amounts,
-    watching: Watching,
-    sampling: Sampling,
-) -> dict[str, Any]:
-    """All entries trained, drawn from and measured; everything found so far is in `out`."""
-    return measure(entries, [draw(entry, amounts, watching, sampling) for entry in entries], out)

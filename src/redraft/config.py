@@ -25,7 +25,7 @@ class DataConfig:
     domain: str = "molecules"
     """What the sequences are: molecules, stories, playlists, or lines of your own."""
     file: str | None = None
-    """A file of sequences, or zinc250k or moses; by default what comes with the package."""
+    """A file of sequences, or zinc250k, moses or stories; by default what the package brings."""
     tokenizer: str | None = None
     """smiles, chars, words, bpe or semantic-id; by default the domain's own."""
     vocabulary: int = 2048

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from redraft import tokenizers
 from redraft.config import DataConfig, check
-from redraft.data import lines, molecules, playlists, stories
+from redraft.data import lines, molecules, playlists, stories, wheels
 from redraft.data.corpus import Corpus, encode
 from redraft.errors import UserError, unknown
 from redraft.tokenizers import TOKENIZERS, SemanticIdTokenizer, Tokenizer
@@ -44,11 +46,45 @@ def load_molecules(config: DataConfig, seed: int) -> tuple[Corpus, Tokenizer]:
 
 
 def load_stories(config: DataConfig, seed: int) -> tuple[Corpus, Tokenizer]:
+    if config.file == stories.NAME:
+        return load_prepared_stories(config)
     if config.file:
         corpus = Corpus.of(stories.read(config.file), f"Stories of {config.file}.")
     else:
         corpus = stories.synthetic(config.synthetic, seed)
     return corpus, fit(config.tokenizer or "bpe", corpus, config.vocabulary)
+
+
+def load_prepared_stories(config: DataConfig) -> tuple[Corpus, Tokenizer]:
+    """Stories of the cache; their tokens are as they were prepared."""
+    prepared = stories.prepared()
+    tokenizer = tokenizers.load(prepared.tokenizer())
+    check(
+        config.tokenizer in (None, tokenizer.name) and len(tokenizer) <= config.vocabulary,
+        f"prepared stories have {len(tokenizer):,} {tokenizer.name} tokens, got "
+        f"data.tokenizer {config.tokenizer} and data.vocabulary {config.vocabulary}",
+    )
+    return prepared.corpus(), tokenizer
+
+
+def prepare_stories(
+    request: stories.Request, size: int = 2048, longest: int = 256
+) -> stories.Prepared:
+    """Choose stories, learn their tokens, and keep them in the cache, unless they lie there."""
+
+    def fill(folder: Path) -> None:
+        gathered = stories.gather(request)
+        corpus = gathered.corpus
+        wheels.tell(f"cutting {len(corpus.train):,} stories into tokens, once")
+        tokenizer = BPETokenizer.fit(corpus.train, size)
+        try:
+            tokenizer.require_single_tokens(stories.ENTITIES)
+        except UserError as error:
+            raise UserError(f"these stories cannot stand the entity swap: {error}") from None
+        parts = [encode(getattr(corpus, p), tokenizer, longest, "drop") for p in stories.PARTS]
+        stories.write(folder, request, gathered, parts, tokenizers.save(tokenizer))
+
+    return wheels.kept(stories.home(), lambda folder: stories.find(folder, request), fill)
 
 
 def load_playlists(config: DataConfig, seed: int) -> tuple[Corpus, Tokenizer]:
@@ -73,6 +109,8 @@ DOMAINS: dict[str, Callable[[DataConfig, int], tuple[Corpus, Tokenizer]]] = {
     "playlists": load_playlists,
     "lines": load_lines,
 }
+NAMED = dict.fromkeys(molecules.KNOWN, "molecules") | {stories.NAME: "stories"}
+"""Data sets that are known by name, and their domains."""
 
 
 CANONICAL: dict[str, Callable[[str], str | None]] = {"molecules": molecules.canonical_or_none}

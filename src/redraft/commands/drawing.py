@@ -1,9 +1,10 @@
 """Commands that draw from a model: sample, infill, revise, repair."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from os.path import isdir, isfile  # which take any string
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -243,22 +244,31 @@ def inputs(given: Sequence[str]) -> list[str]:
 
 
 def show(rows: list[Any]) -> None:
-    """Results on standard output, one a line, and nothing else there."""
-    for row in rows:
-        print(row if isinstance(row, str) else " ".join(map(str, row)))
+    """Results on standard output, one a line, and nothing else there.
+
+    Stories of several lines have `<|endoftext|>` between them, as files of them have.
+    """
+    from redraft.data.stories import SEPARATOR
+
+    texts = [row if isinstance(row, str) else " ".join(map(str, row)) for row in rows]
+    several = any("\n" in text for text in texts)
+    for text in texts:
+        print(f"{text}\n{SEPARATOR}" if several else text)
 
 
 @contextmanager
 def progress(what: str) -> "Iterator[Callback]":
     """A bar on standard error where that is a terminal, counted by the sampler's own steps."""
+    with bar(what) as update:
+        yield lambda step: update(advance=1, description=f"{what}, {step.n} to go")
+
+
+@contextmanager
+def bar(what: str) -> Iterator[Callable[..., None]]:
+    """What moves it."""
     from rich.console import Console
     from rich.progress import Progress
 
     quiet = not sys.stderr.isatty()
-    with Progress(console=Console(stderr=True), transient=True, disable=quiet) as bar:
-        task = bar.add_task(what, total=None)
-
-        def advance(step: Any) -> None:
-            bar.update(task, advance=1, description=f"{what}, {step.n} to go")
-
-        yield advance
+    with Progress(console=Console(stderr=True), transient=True, disable=quiet) as shown:
+        yield partial(shown.update, shown.add_task(what, total=None))

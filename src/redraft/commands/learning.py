@@ -40,27 +40,55 @@ class Data:
     redraft data moses
 
     redraft data molecules --file my.smi
+
+    redraft data stories
+
+    redraft data stories --file a.jsonl.gz b.jsonl.gz --validation c.txt -n 100000
     """
 
     name: Annotated[Positional[str], arg(metavar="NAME")]
-    """zinc250k or moses, to fetch and prepare; molecules, to check --file."""
-    file: str | None = None
-    """A file of SMILES of your own, one a line, to check; nothing is written."""
+    """zinc250k or moses, to fetch and prepare; molecules, to check --file; stories, to prepare
+    TinyStories or those of --file."""
+    file: tuple[str, ...] = ()
+    """Molecules: a file of SMILES of your own, one a line, to check; nothing is written. Stories:
+    files to learn from, .jsonl or .txt, also .gz."""
+    validation: str | None = None
+    """Stories: a file of others for validation; by default a tenth of them is kept for that."""
+    n: Annotated[int | None, arg(aliases=["-n"])] = None
+    """Stories: how many to learn from at most, chosen by hash; by default 100,000."""
+    origin: str | None = None
+    """Stories of --file: one sentence on what they are, which all results repeat."""
 
     def run(self) -> None:
+        from redraft.data.stories import NAME
+        from redraft.domains import NAMED
+
+        names = (*NAMED, "molecules")
+        if self.name not in names:
+            raise unknown("data set", self.name, names)
+        (self.prepare_stories if self.name == NAME else self.prepare_molecules)()
+
+    def prepare_molecules(self) -> None:
         from redraft.data import molecules
         from redraft.tokenizers import SmilesTokenizer
 
-        names = (*molecules.KNOWN, "molecules")
-        if self.name not in names:
-            raise unknown("data set", self.name, names)
+        plain = (self.validation, self.n, self.origin) == (None, None, None)
+        check(plain, f"--validation, -n and --origin are for stories, got {self.name}")
         own = self.name == "molecules"
-        check(own == (self.file is not None), "--file and the name molecules go together")
+        check(own == (len(self.file) == 1), "one --file and the name molecules go together")
         if own:
-            print(molecules.inspect(str(self.file), SmilesTokenizer.split, foreground=True))
+            print(molecules.inspect(self.file[0], SmilesTokenizer.split, foreground=True))
         else:
             print(molecules.prepare_named(self.name, foreground=True))
             print(f"use: redraft train RECIPE --data.file {self.name}")
+
+    def prepare_stories(self) -> None:
+        from redraft.data.stories import MOST, Request
+        from redraft.domains import prepare_stories
+
+        most = MOST if self.n is None else self.n
+        print(prepare_stories(Request(self.file, self.validation, most, self.origin)))
+        print("use: redraft train stories/vsdd")
 
 
 @dataclass
@@ -81,7 +109,7 @@ class Train:
     recipe: Annotated[Positional[str | None], arg(metavar="RECIPE")] = None
     """A recipe by name (tiny/vsdd) or a TOML file; all flags below override it."""
     data: str | None = None
-    """A UTF-8 file with one sequence a line; or zinc250k or moses."""
+    """A UTF-8 file with one sequence a line; or zinc250k, moses or stories."""
     tokenizer: str | None = None
     """How to cut the lines of --data: chars, words, bpe or smiles."""
     out: Path | None = None
@@ -152,9 +180,9 @@ class Train:
                 "--tokenizer goes with --data; in a recipe it is data.tokenizer",
             )
             return self.config
-        from redraft.data.molecules import KNOWN
+        from redraft.domains import NAMED
 
-        domain = "molecules" if self.data in KNOWN else self.config.data.domain
+        domain = NAMED.get(self.data, self.config.data.domain)
         data = dataclasses.replace(
             self.config.data, domain=domain, file=self.data, tokenizer=self.tokenizer
         )

@@ -9,41 +9,58 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-from redraft.commands.drawing import Drawing, progress
+from redraft.commands.drawing import Drawing, bar, progress
 from redraft.config import Config, check, read_recipe
-from redraft.errors import UserError
+from redraft.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from redraft.domains import Dataset
+    from redraft.evaluation import stories
     from redraft.evaluation.results import Run
+    from redraft.experiments.domain import Asked
     from redraft.experiments.noise import Kernel
-    from redraft.model import Model
-    from redraft.sampler import Callback
     from redraft.trainer import Watcher
+
+
+Experiment = Literal[
+    "generation",
+    "steps",
+    "redrafting",
+    "repair",
+    "entity-swap",
+    "span-removal",
+    "entity-swap-large",
+    "span-removal-large",
+]
 
 
 @dataclass
 class Evaluate(Drawing):
-    """The numbers of a trained model on molecules, with 95 % intervals, as a file under results/.
+    """The numbers of a trained model, with 95 % intervals, as a file under results/.
 
     redraft evaluate runs/vsdd-1
 
     redraft evaluate runs/vsdd-1 --samples drawn-elsewhere.smi
 
     redraft evaluate runs/vsdd-1 --experiment redrafting -n 1000
+
+    redraft evaluate runs/stories --experiment entity-swap-large
     """
 
-    experiment: Literal["generation", "steps", "redrafting", "repair"] = "generation"
-    """generation: new molecules; steps: new ones by fewer steps, too; redrafting: unseen ones
-    noised and brought back; repair: unseen ones broken and repaired, beside what people use
-    today."""
+    experiment: Experiment = "generation"
+    """generation: what is drawn anew. Molecules: steps: by fewer steps, too; redrafting: unseen
+    ones noised and brought back; repair: unseen ones broken and repaired, beside what people use
+    today. Stories: entity-swap, span-removal: the paper's own, edited; -large: unseen ones."""
     n: Annotated[int | None, arg(aliases=["-n"])] = None
-    """Molecules: by default 15,000 to generate, 3,000 by each number of steps, 1,000 to re-draft
-    or 300 to repair."""
+    """How many: by default 15,000 molecules to generate, 3,000 by each number of steps, 1,000 to
+    re-draft or 300 to repair; 1,000 stories to generate, 200 to edit."""
     samples: Path | None = None
-    """A file of molecules that were generated before, one a line, instead."""
+    """A file of what was generated before, instead: molecules one a line, stories .jsonl or
+    .txt."""
     fcd: bool = False
-    """Generation: also the Frechet ChemNet distance to all unseen molecules (redraft[fcd])."""
+    """Molecules generated: also the Frechet ChemNet distance to all unseen ones (redraft[fcd])."""
+    judge: str | None = None
+    """Stories generated: a language model whose perplexity is told (redraft[judge]): smollm2, gpt2
+    or another hub id, a folder; by default gpt2 where it can be had, else smollm2."""
     data: str | None = None
     """Where the training data lie, if not where they lay."""
     variant: str | None = None
@@ -55,17 +72,28 @@ class Evaluate(Drawing):
         self.check_flags()
         from redraft.evaluation import results
         from redraft.experiments.data import dataset_of
+        from redraft.experiments.drawn import domain_of
         from redraft.report.tables import metrics_table
 
         model = self.load()
-        domain = model.config.data.domain
-        check(domain == "molecules", f"evaluate knows molecules, this model knows {domain}")
+        domain, name = domain_of(model.config, "evaluate"), model.config.data.domain
+        if self.experiment not in domain.experiments:
+            raise unknown(f"experiment of {name}", self.experiment, domain.experiments)
+        domain.check(self.asked())
         data = dataset_of(model.trained, self.data)
-        with progress(self.experiment) as callback:
-            result = getattr(self, f"measure_{self.experiment}")(model, data, callback)
+        with progress(self.experiment) as callback, judging() as watch:
+            asked = dataclasses.replace(self.asked(), callback=callback, judging=watch)
+            result = domain.experiments[self.experiment](model, data, asked)
         path = results.write(result, self.out, self.variant)
-        metrics_table(result, "molecules")
+        metrics_table(result, name)
         print(f"written to {path}")
+
+    def asked(self) -> "Asked":
+        from redraft.experiments.domain import Asked
+
+        options = self.options()
+        seed = options.pop("seed") or 0
+        return Asked(seed, self.n, self.samples, self.fcd, self.judge, options)
 
     def check_flags(self) -> None:
         plain = (self.steps, self.temperature, self.top_p) == (None, 1.0, 1.0)
@@ -75,73 +103,20 @@ class Evaluate(Drawing):
         )
         generates = self.experiment == "generation"
         check(
-            generates or (plain and self.samples is None and not self.fcd),
-            f"--steps, --temperature, --top-p, --samples and --fcd are not for {self.experiment}",
+            generates or (plain and (self.samples, self.fcd, self.judge) == (None, False, None)),
+            f"--steps, --temperature, --top-p, --samples, --fcd and --judge are not for "
+            f"{self.experiment}",
         )
         check(self.n is None or self.n >= 1, f"n must be at least 1, got {self.n}")
         missing = self.samples is not None and not self.samples.is_file()
         check(not missing, f"there is no file {self.samples}")
 
-    def measure_generation(
-        self, model: "Model", data: "Dataset", callback: "Callback"
-    ) -> dict[str, Any]:
-        from redraft.evaluation import molecules, results
-        from redraft.experiments.data import learned, unseen
-        from redraft.experiments.drawn import Amounts
 
-        seed = self.seed or 0
-        if self.samples is not None:
-            drawn = self.samples.read_text(encoding="utf-8").splitlines()
-        else:
-            options = {**self.options(), "seed": seed}
-            drawn = model.sample(self.n or Amounts.samples, callback=callback, **options)
-        metrics = molecules.generation(drawn, learned(data), seed)
-        if self.fcd:
-            metrics["fcd"] = molecules.frechet_chemnet_distance(drawn, unseen(data), seed)
-        return results.result(model.trained, "generation", len(drawn), metrics)
-
-    def measure_steps(
-        self, model: "Model", data: "Dataset", callback: "Callback"
-    ) -> dict[str, Any]:
-        from redraft.experiments import steps
-        from redraft.experiments.data import learned
-        from redraft.experiments.drawn import Amounts
-
-        seed = self.seed or 0
-        samples = steps.draw(model, self.n or Amounts.fewer, seed, callback)
-        return steps.result(model.trained, samples, learned(data), seed)
-
-    def measure_redrafting(
-        self, model: "Model", data: "Dataset", callback: "Callback"
-    ) -> dict[str, Any]:
-        from redraft.experiments import redrafting
-        from redraft.experiments.data import unseen
-        from redraft.experiments.drawn import Amounts
-
-        seed = self.seed or 0
-        found = redrafting.draw(model, unseen(data, self.n or Amounts.redrafts), seed, callback)
-        return redrafting.result(model.trained, redrafting.judged(found), seed)
-
-    def measure_repair(
-        self, model: "Model", data: "Dataset", callback: "Callback"
-    ) -> dict[str, Any]:
-        from redraft.evaluation import results
-        from redraft.evaluation.statistics import Estimate
-        from redraft.experiments import repair
-        from redraft.experiments.data import unseen
-
-        edits = (1, 2, 3)
-        room = len(model.trained.lengths) - 1 - len(model.tokenizer.ending) - max(edits)
-        found = [item for item in unseen(data) if len(model.tokenizer.ids(item)) <= room]
-        originals = found[: self.n or 300]
-        check(bool(originals), f"no unseen molecule leaves room for {max(edits)} more tokens")
-        details = repair.run(model, originals, self.seed or 0, edits, callback)
-        metrics = {
-            f"{name}@{number}": Estimate(**value)
-            for number, row in details.items()
-            for name, value in row["metrics"].get("model", {}).items()
-        }
-        return results.result(model.trained, "repair", len(originals), metrics, by_edits=details)
+@contextmanager
+def judging() -> "Iterator[stories.Callback]":
+    """A bar of the texts that a judge has read."""
+    with bar("judging") as update:
+        yield lambda seen: update(completed=seen.done, total=seen.total)
 
 
 @dataclass
@@ -168,11 +143,11 @@ class Noise:
         run, kernel = self.load()
         result = noise.result(run, kernel, self.seed)
         path = results.write(result, self.out)
-        T = len(kernel.Q)
-        figure = figures.noise_maps(kernel.Q, kernel.tokens, noise.times_of(T), kernel.counts)
+        T = len(kernel)
+        figure = figures.noise_maps(kernel, kernel.tokens, noise.times_of(T), kernel.counts)
         figures.save(figure, path.with_suffix(".png"))
         metrics_table(result, "tokens of the kernel")
-        show_noise(kernel.Q[T // 2], kernel.tokens, kernel.counts)
+        show_noise(kernel[T // 2], kernel.tokens, kernel.counts)
         print(f"written to {path} and {path.with_suffix('.png')}")
 
     def load(self) -> "tuple[Run, Kernel]":
@@ -199,19 +174,26 @@ class Compare:
 
     redraft compare tiny/vsdd tiny/mdlm tiny/d3pm-uniform
 
+    redraft compare stories/vsdd stories/mdlm --judge smollm2
+
     Goes on where it stopped, also on another machine: copy OUT, of finished runs only NAME.drawn.
     """
 
     recipes: Annotated[Positional[tuple[str, ...]], arg(metavar="RECIPE...")]
-    """Recipes by name or file; differences are to the first."""
+    """Recipes by name or file, of one domain; differences are to the first."""
     seconds: float | None = None
     """Seconds of training for each, instead of what the recipes say."""
-    n: Annotated[int, arg(aliases=["-n"])] = 15_000
-    """Samples of each."""
-    fewer: int = 3_000
-    """Samples of each by 5, 10 and 25 steps; at most n."""
-    redrafts: int = 1_000
-    """Unseen molecules that each noises and brings back."""
+    n: Annotated[int | None, arg(aliases=["-n"])] = None
+    """Samples of each: by default 15,000 molecules or 1,000 stories."""
+    fewer: int | None = None
+    """Molecules of each by 5, 10 and 25 steps: by default 3,000, at most n."""
+    redrafts: int | None = None
+    """Unseen ones: by default 1,000 molecules noised and brought back, or 200 stories edited."""
+    bound: int | None = None
+    """Unseen stories on which the exact bound is computed: by default 500."""
+    judge: str | None = None
+    """Of stories, a language model: smollm2, gpt2 or another hub id, a folder; by default gpt2
+    where it can be had, else smollm2."""
     seed: int = 0
     """Of weights, batches, noise and samples."""
     data: str | None = None
@@ -220,9 +202,8 @@ class Compare:
     """Folder for runs, what is drawn from them, and numbers."""
 
     def run(self) -> None:
-        from redraft.comparison import compare, contenders, report_path
-        from redraft.experiments.drawn import Amounts
-        from redraft.report.tables import comparison_table
+        from redraft.comparison import contenders, domain_of, draw, measure, report_path
+        from redraft.experiments.domain import Asked, amounts_of
         from redraft.terminal import TrainingDisplay
 
         @contextmanager
@@ -231,11 +212,29 @@ class Compare:
             with TrainingDisplay(budget.steps, budget.seconds, config.method) as display:
                 yield display.update
 
-        amounts = Amounts(self.n, self.fewer, self.redrafts)
         entries = contenders(self.recipes, self.out, self.seconds, self.seed, self.data)
-        report = compare(entries, self.out, amounts, watching, lambda: progress("drawing"))
-        comparison_table(report)
+        domain, asked = domain_of(entries), Asked(judge=self.judge)
+        domain.check(asked)
+        given = {name: getattr(self, name) for name in ("fewer", "redrafts", "bound")}
+        amounts = amounts_of(domain, samples=self.n, **given)
+        found = [draw(entry, amounts, watching, lambda: progress("drawing")) for entry in entries]
+        with judging() as watch:
+            asked = dataclasses.replace(asked, judging=watch)
+            report = measure(entries, found, self.out, asked)
+        show_comparison(report)
         print(f"written to {report_path(entries, self.out)}")
+
+
+def show_comparison(report: dict[str, Any]) -> None:
+    """One table where all measures are shares, else one for each recipe."""
+    from redraft.report.tables import comparison_table, metrics_table
+
+    first = report["results"][0]
+    if "validity" in first["metrics"]:
+        comparison_table(report)
+        return
+    for result in report["results"]:
+        metrics_table(result, first["domain"])
 
 
 @dataclass

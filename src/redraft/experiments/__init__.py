@@ -1,10 +1,13 @@
 """Experiments of the paper on a trained model; each gives numbers with intervals.
 
 data          what the model has learned from, what it has never seen
-drawn         a small folder of all that is measured of a model
-editing       a wrong name or a missing span in a story, drawn anew
 noise         what a learned kernel has become
 redrafting    noise unseen molecules a part of the way, and come back
 repair        break unseen molecules, and compare with what people use today
 steps         fewer reverse steps, and what they lose
+editing       a wrong name or a missing span in a story, drawn anew
+domain        what every domain says of its models
+molecules     what is drawn and what is measured of them
+stories       the same of stories
+drawn         a small folder of all that is measured of a model
 """

@@ -35,6 +35,8 @@ from redraft.tokenizers.bpe import BPETokenizer
 TRIALS = 5
 LARGE = 200
 """Unseen stories in the large forms."""
+CHOICE = 0
+"""The seed that chooses their names and spans: the same cases for all models and seeds."""
 LENGTHS = (8, 9)
 """Tokens of a random span."""
 TITLES = {"Mr", "Mrs", "Ms", "Miss", "Dr"}
@@ -146,48 +148,22 @@ class Draft:
     """The story after it, up to an end if one was drawn."""
 
 
-def entity_swap(model: Model, seed: int = 0, callback: Callback | None = None) -> list[Draft]:
-    """The paper's five stories, five trials each."""
-    tokenizer = bpe_of(model)
-    words = {word for own in ENTITY_STORIES for word in (own.entity, own.wrong)}
-    tokenizer.require_single_tokens(sorted(words))
-    cases = [swapped(tokenizer, own) for own in ENTITY_STORIES]
-    return infilled(model, cases, TRIALS, seed, callback)
-
-
-def span_removal(model: Model, seed: int = 0, callback: Callback | None = None) -> list[Draft]:
-    """The paper's three spans, five trials each."""
-    cases = [without(bpe_of(model), own) for own in SPANS]
-    return infilled(model, cases, TRIALS, seed, callback)
-
-
-def entity_swap_large(
+def draw(
     model: Model,
-    stories: Sequence[str],
+    experiment: str,
+    stories: Sequence[str] = (),
     n: int = LARGE,
     seed: int = 0,
     callback: Callback | None = None,
 ) -> list[Draft]:
-    """A name in each of at most n unseen stories, one trial each."""
+    """All trials of an experiment; its large form is of at most n unseen stories."""
+    trials = EXPERIMENTS[experiment].trials
+    return infilled(model, cases(model, experiment, stories, n), trials, seed, callback)
+
+
+def cases(model: Model, experiment: str, stories: Sequence[str] = (), n: int = LARGE) -> list[Case]:
     tokenizer = bpe_of(model)
-    found = swaps(tokenizer, fitting(model, stories), n, seed)
-    check(bool(found), f"none of {len(stories)} stories fits and has a name of one token twice")
-    cases = [swapped(tokenizer, own) for own in found]
-    return infilled(model, cases, 1, seed, callback)
-
-
-def span_removal_large(
-    model: Model,
-    stories: Sequence[str],
-    n: int = LARGE,
-    seed: int = 0,
-    callback: Callback | None = None,
-) -> list[Draft]:
-    """A random span of each of at most n unseen stories, one trial each."""
-    cases = random_spans(bpe_of(model), fitting(model, stories), n, seed)
-    least = min(LENGTHS) + 2
-    check(bool(cases), f"none of {len(stories)} stories fits and has at least {least} tokens")
-    return infilled(model, cases, 1, seed, callback)
+    return EXPERIMENTS[experiment].cases(tokenizer, fitting(model, stories), n)
 
 
 @torch.no_grad()
@@ -237,6 +213,33 @@ def fitting(model: Model, stories: Sequence[str]) -> list[str]:
 
 
 # ------------------------------------------------------------------ cases
+
+
+def own_swaps(tokenizer: BPETokenizer, stories: Sequence[str], n: int) -> list[Case]:
+    """The paper's five stories."""
+    words = {word for own in ENTITY_STORIES for word in (own.entity, own.wrong)}
+    tokenizer.require_single_tokens(sorted(words))
+    return [swapped(tokenizer, own) for own in ENTITY_STORIES]
+
+
+def own_spans(tokenizer: BPETokenizer, stories: Sequence[str], n: int) -> list[Case]:
+    """The paper's three spans."""
+    return [without(tokenizer, own) for own in SPANS]
+
+
+def large_swaps(tokenizer: BPETokenizer, stories: Sequence[str], n: int) -> list[Case]:
+    """A name in each of at most n unseen stories."""
+    found = swaps(tokenizer, stories, n, CHOICE)
+    check(bool(found), f"none of {len(stories)} stories that fit has a name of one token twice")
+    return [swapped(tokenizer, own) for own in found]
+
+
+def large_spans(tokenizer: BPETokenizer, stories: Sequence[str], n: int) -> list[Case]:
+    """A random span of each of at most n unseen stories."""
+    found = random_spans(tokenizer, stories, n, CHOICE)
+    least = min(LENGTHS) + 2
+    check(bool(found), f"none of {len(stories)} stories that fit has at least {least} tokens")
+    return found
 
 
 def swapped(tokenizer: BPETokenizer, swap: Swap) -> Case:
@@ -348,13 +351,20 @@ def token_overlap(own: Draft) -> float:
 Measure = Callable[[Draft], float]
 SWAP: dict[str, Measure] = {"exact_repair": exact_repair, "consistency": consistency}
 SPAN: dict[str, Measure] = {"token_overlap": token_overlap}
-MEASURES: Mapping[str, dict[str, Measure]] = {
-    "entity-swap": SWAP,
-    "span-removal": SPAN,
-    "entity-swap-large": SWAP,
-    "span-removal-large": SPAN,
+
+
+class Experiment(NamedTuple):
+    cases: Callable[[BPETokenizer, Sequence[str], int], list[Case]]
+    trials: int
+    measures: dict[str, Measure]
+
+
+EXPERIMENTS: Mapping[str, Experiment] = {
+    "entity-swap": Experiment(own_swaps, TRIALS, SWAP),
+    "span-removal": Experiment(own_spans, TRIALS, SPAN),
+    "entity-swap-large": Experiment(large_swaps, 1, SWAP),
+    "span-removal-large": Experiment(large_spans, 1, SPAN),
 }
-"""What is measured in each experiment."""
 
 
 def result(run: Run, experiment: str, drafts: Sequence[Draft], seed: int = 0) -> dict[str, Any]:
@@ -370,7 +380,7 @@ def measures(experiment: str, drafts: Sequence[Draft], seed: int = 0) -> dict[st
     """Means over stories, each a share, so that an interval is left where all stories agree."""
     return {
         name: statistics.share(by_case(measure, drafts), seed)
-        for name, measure in MEASURES[experiment].items()
+        for name, measure in EXPERIMENTS[experiment].measures.items()
     }
 
 
@@ -378,7 +388,7 @@ def deviations(experiment: str, drafts: Sequence[Draft]) -> dict[str, float]:
     """The population deviation over stories, which the paper prints behind +-."""
     return {
         name: float(np.std(by_case(measure, drafts)))
-        for name, measure in MEASURES[experiment].items()
+        for name, measure in EXPERIMENTS[experiment].measures.items()
     }
 
 
@@ -390,7 +400,7 @@ def lead(
         return {}
     return {
         name: statistics.paired_difference(by_case(measure, a), by_case(measure, b), seed)
-        for name, measure in MEASURES[experiment].items()
+        for name, measure in EXPERIMENTS[experiment].measures.items()
     }
 
 

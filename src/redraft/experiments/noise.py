@@ -7,6 +7,9 @@
 
 over valid tokens that occur in the training data: rows of others were never learned. Intervals are
 over tokens. The collapse table says what the most frequent tokens are replaced by.
+
+Of a large vocabulary the most frequent tokens are looked at, at a few times: all of it would be
+near a gigabyte.
 """
 
 import json
@@ -18,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from safetensors import safe_open
 from safetensors.numpy import save as format_tensors
 from scipy.stats import rankdata
@@ -30,50 +34,93 @@ from redraft.model import Model
 from redraft.noise.committed import CommittedProcess
 from redraft.tokenizers.base import EOS
 
-MOST = 256
-"""Tokens, the most frequent ones, whose pairs are ranked where there are more."""
+LARGE = 256
+"""Vocabularies up to here are kept whole."""
+MOST = 128
+"""Tokens of a larger one, the most frequent ones, whose rows are kept: 5 MB of V = 2048."""
 
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A learned kernel, and what it is held against."""
+    """A learned kernel, or the part of it that is looked at, and what it is held against."""
 
     Q: np.ndarray
-    """(T, V, V)."""
+    """(times, states, V) rows of Q_t, all of T and V where nothing else is said."""
     embeddings: np.ndarray
-    """(V, D) those that the kernel was made from, or else the denoiser's."""
+    """(states, D) those that the kernel was made from, or else the denoiser's."""
     counts: np.ndarray
     """(V,) how often each token occurs in the training data."""
     tokens: list[str]
+    part: tuple[np.ndarray, np.ndarray] | None = None
+    """Times t that are kept, the last of them T, and ids of the states that are."""
+
+    @property
+    def times(self) -> np.ndarray:
+        return np.arange(1, len(self.Q) + 1) if self.part is None else self.part[0]
+
+    @property
+    def states(self) -> np.ndarray:
+        """Ids of the tokens that the rows belong to."""
+        return np.arange(len(self.tokens)) if self.part is None else self.part[1]
+
+    @cached_property
+    def valid(self) -> np.ndarray:
+        """Valid states among them, as numbers from 0 at EOS, (n,)."""
+        return self.states[self.states >= EOS] - EOS
 
     @cached_property
     def M(self) -> np.ndarray:
-        """(T, V', V') over valid states, rows that sum to one, zero diagonal."""
-        M = self.Q[:, EOS:, EOS:].astype(np.float64)
-        states = np.arange(M.shape[-1])
-        M[:, states, states] = 0  # what a step keeps does not count
+        """(times, n, V') from and to valid states, rows that sum to one, none to itself."""
+        M = self.Q[:, self.states >= EOS, EOS:].astype(np.float64)
+        M[:, np.arange(len(self.valid)), self.valid] = 0  # what a step keeps does not count
         return M / M.sum(-1, keepdims=True)
+
+    def __len__(self) -> int:
+        """T."""
+        return int(self.times[-1])
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        """Q_t, (V, V), by t - 1, or of the time nearest to it; rows that were not kept are 0."""
+        nearest = int(np.abs(self.times - (index + 1)).argmin())
+        whole = np.zeros((len(self.tokens),) * 2, self.Q.dtype)
+        whole[self.states] = self.Q[nearest]
+        return whole
 
     def to_bytes(self) -> bytes:
         """As a safetensors file."""
         arrays = {"Q": self.Q, "embeddings": self.embeddings, "counts": self.counts}
+        if self.part is not None:
+            arrays |= {"times": self.part[0], "states": self.part[1]}
         return format_tensors(arrays, {"tokens": json.dumps(self.tokens)})
 
     @classmethod
     def read(cls, path: Path) -> "Kernel":
         with explained(path), safe_open(path, "np") as file:
-            arrays = {name: file.get_tensor(name) for name in ("Q", "embeddings", "counts")}
-            return cls(**arrays, tokens=json.loads(file.metadata()["tokens"]))
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            cut = "times" in arrays
+            part = (arrays.pop("times"), arrays.pop("states")) if cut else None
+            return cls(**arrays, tokens=json.loads(file.metadata()["tokens"]), part=part)
 
 
+@torch.no_grad()
 def kernel_of(model: Model) -> Kernel | None:
     """None where the noise is as it was made."""
     trained, process = model.trained, model.trained.process
     if not isinstance(process, CommittedProcess):
         return None
-    made_from = getattr(process, "embeddings", trained.denoiser.embeddings)
-    Q, e = (x.detach().cpu().contiguous().numpy() for x in (process.Q, made_from))
-    return Kernel(Q, e, trained.tokens, list(trained.tokenizer.tokens))
+    Q, e = process.Q, getattr(process, "embeddings", trained.denoiser.embeddings)
+    part = None
+    if process.V > LARGE:
+        part = np.array(times_of(process.T)), frequent(trained.tokens)
+        at, states = (torch.from_numpy(x).to(Q.device) for x in part)
+        Q, e = torch.stack([Q[t - 1, states] for t in at]), e[states]
+    Q, e = (x.cpu().contiguous().numpy() for x in (Q, e))
+    return Kernel(Q, e, trained.tokens, list(trained.tokenizer.tokens), part)
+
+
+def frequent(counts: np.ndarray) -> np.ndarray:
+    """Ids of the most frequent valid tokens, in their own order."""
+    return np.sort(EOS + np.argsort(-counts[EOS:], kind="stable")[:MOST])
 
 
 def times_of(T: int) -> list[int]:
@@ -84,17 +131,20 @@ def times_of(T: int) -> list[int]:
 def result(run: Run, kernel: Kernel, seed: int = 0) -> dict[str, Any]:
     """All that there is to say of a run's kernel."""
     table = collapse_table(kernel)
-    return results.result(run, "noise", kernel.M.shape[-1], measures(kernel, seed), collapse=table)
+    return results.result(run, "noise", len(kernel.valid), measures(kernel, seed), collapse=table)
 
 
 def measures(kernel: Kernel, seed: int = 0) -> dict[str, Estimate]:
     """Every measure with its interval over tokens."""
-    M, counts = kernel.M, kernel.counts[EOS:]
-    seen = np.argsort(-counts, kind="stable")[: min(MOST, int((counts > 0).sum()))]
-    cosine = cosines(kernel.embeddings[EOS:].astype(np.float64))[np.ix_(seen, seen)]
+    M, counts = kernel.M, kernel.counts[EOS:][kernel.valid]
+    seen = np.argsort(-counts, kind="stable")[: int((counts > 0).sum())]
+    columns = kernel.valid[seen]
+    embeddings = kernel.embeddings[kernel.states >= EOS][seen]
+    cosine = cosines(embeddings.astype(np.float64))
+    times = kernel.times.tolist()
     found = {
-        f"spearman@{t}": spearman(cosine, M[t - 1][np.ix_(seen, seen)], seed)
-        for t in times_of(len(M))
+        f"spearman@{t}": spearman(cosine, M[times.index(t)][np.ix_(seen, columns)], seed)
+        for t in times_of(len(kernel))
     }
     entropies = row_entropies(M[0])[seen]
     largest = math.log(M.shape[-1] - 1)
@@ -145,11 +195,11 @@ def collapse_table(
     kernel: Kernel, t: int = 1, rows: int = 10, top: int = 5
 ) -> list[dict[str, Any]]:
     """What the most frequent tokens become, with probabilities; 1 / (V' - 1) would be uniform."""
-    M, tokens = kernel.M[t - 1], kernel.tokens[EOS:]
-    shares = kernel.counts[EOS:] / kernel.counts.sum()
+    M, tokens = kernel.M[kernel.times.tolist().index(t)], kernel.tokens[EOS:]
+    shares = (kernel.counts[EOS:] / kernel.counts.sum())[kernel.valid]
     return [
         {
-            "token": tokens[i],
+            "token": tokens[kernel.valid[i]],
             "share": float(shares[i]),
             "becomes": [[tokens[j], float(M[i, j])] for j in largest(M[i], top)],
         }

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Any, Self
 
+import numpy as np
+
 from redraft.errors import UserError
 from redraft.tokenizers.base import EOS, MASK, SPECIALS, Tokenizer, content, shorten
 
@@ -27,7 +29,8 @@ class BPETokenizer(Tokenizer):
         from tokenizers import Tokenizer as Backend
 
         # The specials stay in the table, but text that merely spells one is ordinary text.
-        self._backend = Backend.from_str(json.dumps(stored | {"added_tokens": []}))
+        self._stored = stored | {"added_tokens": []}
+        self._backend = Backend.from_str(json.dumps(self._stored))
         vocabulary = self._backend.get_vocab()
         tokens = sorted(vocabulary, key=vocabulary.__getitem__)
         if tuple(tokens[: EOS + 1]) != SPECIALS:
@@ -54,7 +57,10 @@ class BPETokenizer(Tokenizer):
         backend.train_from_iterator(texts, trainer)
         return cls(json.loads(backend.to_str()))
 
-    def ids(self, item: str) -> list[int]:
+    def ids(self, item: str | np.ndarray) -> list[int]:
+        """An array holds the ids already: of a story that was prepared."""
+        if isinstance(item, np.ndarray):
+            return item.tolist()
         try:
             return self._backend.encode(item).ids
         except TypeError:
@@ -77,7 +83,8 @@ class BPETokenizer(Tokenizer):
             raise UserError(f"each word must be one token, got several for: {', '.join(split)}")
 
     def to_dict(self) -> dict[str, Any]:
-        return json.loads(self._backend.to_str())
+        """As it was given, so that two versions of the library agree on what it is."""
+        return self._stored
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> Self:

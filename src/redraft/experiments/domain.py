@@ -1,0 +1,132 @@
+"""What a domain says of itself: what is drawn from its models, and what is measured of that.
+
+What is drawn lies in a folder, a file of lines for each kind. A file is whole or not there, and
+what is there is not drawn again.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from redraft.config import Config, check
+from redraft.domains import Dataset
+from redraft.errors import UserError
+from redraft.evaluation import stories
+from redraft.evaluation.statistics import Estimate
+from redraft.experiments.noise import Kernel
+from redraft.folder import explained
+from redraft.model import Model
+from redraft.sampler import Callback
+
+NOISE = "noise.safetensors"
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """How much is drawn."""
+
+    def __post_init__(self):
+        for name, value in asdict(self).items():
+            check(value >= 1, f"{name} must be at least 1, got {value}")
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A folder of what was drawn; it has what results tell of a run."""
+
+    folder: Path
+    config: Config
+    summary: dict[str, Any]
+    amounts: Any
+
+    def rows(self, name: str) -> list[Any]:
+        """What `keep_rows` kept."""
+        with explained(path := self.folder / name):
+            return [json.loads(line) for line in read_lines(path)]
+
+    def kernel(self) -> Kernel | None:
+        path = self.folder / NOISE
+        return Kernel.read(path) if path.is_file() else None
+
+
+class Measured(Protocol):
+    """One model's numbers, and what differences are made of."""
+
+    @property
+    def results(self) -> list[dict[str, Any]]:
+        """One for each experiment, generation first."""
+        ...
+
+    def less(self, first: Any, seed: int) -> dict[str, dict[str, Estimate]]:
+        """How far it is from the first, by experiment and metric."""
+        ...
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an evaluation is asked for, beside its experiment."""
+
+    seed: int = 0
+    n: int | None = None
+    """As many as the domain has by default where it is None."""
+    samples: Path | None = None
+    """What was generated before."""
+    fcd: bool = False
+    judge: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    """Of the sampler."""
+    callback: Callback | None = None
+    judging: stories.Callback | None = None
+
+
+@dataclass(frozen=True)
+class Domain:
+    """A row of the table of domains."""
+
+    drawn: Callable[..., Drawn]
+    amounts: Callable[..., Any]
+    check: Callable[[Asked], None]
+    """Refuses what is no question to this domain."""
+    draw: Callable[[Model, Path, Any, Callback | None], None]
+    """Fills a folder with what is not yet there."""
+    measuring: Callable[[Path, Asked], Callable[[Any], Measured]]
+    """What gives the numbers of all that was drawn, or an error that says what it needs."""
+    experiments: Mapping[str, Callable[[Model, Dataset, Asked], dict[str, Any]]]
+    """What can be measured of a model at once, each as a result."""
+
+
+def amounts_of(domain: Domain, **given: int | None) -> Any:
+    """What is given, and else what the domain draws by default."""
+    known = asdict(domain.amounts())
+    wanted = {name: value for name, value in given.items() if value is not None}
+    for name in wanted.keys() - known.keys():
+        raise UserError(f"--{name} is not for this domain, which draws {domain.amounts()}")
+    return domain.amounts(**wanted)
+
+
+# ------------------------------------------------------------------ files
+
+
+def keep(path: Path, n: int, make: Callable[[], Sequence[str]]) -> None:
+    """A file of n lines, made where it is not there."""
+    if not path.is_file() or len(read_lines(path)) != n:
+        put(path, "".join(f"{line}\n" for line in make()).encode())
+
+
+def keep_rows(path: Path, n: int, make: Callable[[], Sequence[Any]]) -> None:
+    """The same of dicts or dataclasses, each a line of JSON."""
+    keep(path, n, lambda: [json.dumps(row, default=asdict) for row in make()])
+
+
+def put(path: Path, content: bytes) -> None:
+    """A file that is whole, or as it was."""
+    aside = path.with_name(f".{path.name}.new")
+    aside.write_bytes(content)
+    os.replace(aside, path)
+
+
+def read_lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()

@@ -1,0 +1,183 @@
+"""Molecules: what is drawn from a model of them, and what is measured of it.
+
+samples.smi       new molecules
+samples-5.smi     by 5 reverse steps, and so on; not where the noise is not Markov
+redrafts.jsonl    unseen molecules, noised and brought back
+
+Drawing needs no RDKit.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from redraft.config import check
+from redraft.data.molecules import canonical_or_none, rdkit_version
+from redraft.domains import Dataset
+from redraft.errors import UserError
+from redraft.evaluation import molecules, results, statistics
+from redraft.evaluation.statistics import Estimate
+from redraft.experiments import domain, noise, redrafting, repair, steps
+from redraft.experiments.data import dataset_of, learned, unseen
+from redraft.experiments.domain import Asked, keep, keep_rows, read_lines
+from redraft.experiments.redrafting import Outcome, Redraft
+from redraft.model import Model
+from redraft.sampler import Callback
+
+SAMPLES, REDRAFTS = "samples.smi", "redrafts.jsonl"
+
+
+@dataclass(frozen=True)
+class Amounts(domain.Amounts):
+    samples: int = 15_000
+    """New molecules, by all steps."""
+    fewer: int = 3_000
+    """By each number of fewer steps; no more than by all."""
+    redrafts: int = 1_000
+    """Unseen molecules, each at every level of noise."""
+
+    @property
+    def strided(self) -> int:
+        return min(self.fewer, self.samples)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.samples:,} samples, {self.strided:,} by fewer steps, "
+            f"{self.redrafts:,} molecules re-drafted"
+        )
+
+
+@dataclass(frozen=True)
+class Drawn(domain.Drawn):
+    amounts: Amounts
+
+    def samples(self) -> list[str]:
+        return read_lines(self.folder / SAMPLES)
+
+    def by_steps(self) -> dict[int, list[str]]:
+        """Samples by fewer steps, and as many by all; nothing where steps cannot be left out."""
+        files = self.folder.glob("samples-*.smi")
+        found = {int(path.stem.removeprefix("samples-")): read_lines(path) for path in files}
+        if found:
+            found[self.config.noise.T] = self.samples()[: self.amounts.strided]
+        return dict(sorted(found.items()))
+
+    def redrafts(self) -> list[Redraft]:
+        return [Redraft(**row) for row in self.rows(REDRAFTS)]
+
+
+def draw(model: Model, folder: Path, amounts: Amounts, callback: Callback | None = None) -> None:
+    seed = model.config.seed
+    sample = partial(model.sample, seed=seed, callback=callback)
+    keep(folder / SAMPLES, amounts.samples, partial(sample, amounts.samples))
+    for number in steps.fewer(model):
+        path, n = folder / f"samples-{number}.smi", amounts.strided
+        keep(path, n, partial(sample, n, steps=number))
+    originals = unseen(dataset_of(model.trained), amounts.redrafts)
+    redrafts = partial(redrafting.draw, model, originals, seed, callback)
+    keep_rows(folder / REDRAFTS, len(originals) * len(redrafting.LEVELS), redrafts)
+
+
+# ------------------------------------------------------------------ of what was drawn
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Numbers of one model."""
+
+    results: list[dict[str, Any]]
+    valid: list[bool]
+    """Of the samples."""
+    redrafts: list[Outcome]
+
+    def less(self, first: "Measured", seed: int) -> dict[str, dict[str, Estimate]]:
+        """Samples have nothing in common, re-drafts their molecules."""
+        validity = {"validity": statistics.difference(self.valid, first.valid, seed)}
+        redrafted = redrafting.lead(self.redrafts, first.redrafts, seed)
+        return {"generation": validity, "redrafting": redrafted}
+
+
+def measuring(out: Path, asked: Asked) -> Callable[[Drawn], Measured]:
+    if rdkit_version() is None:
+        raise UserError(
+            f"{out} holds all that was drawn; run the same command on it where RDKit is installed"
+        )
+    return numbers
+
+
+def numbers(own: Drawn) -> Measured:
+    """All experiments on what was drawn from one model."""
+    seed, training, samples = own.config.seed, learned(dataset_of(own)), own.samples()
+    generated = molecules.generation(samples, training, seed)
+    outcomes = redrafting.judged(own.redrafts())
+    found = [
+        results.result(own, "generation", len(samples), generated),
+        redrafting.result(own, outcomes, seed),
+    ]
+    if by_steps := own.by_steps():
+        found.append(steps.result(own, by_steps, training, seed))
+    if kernel := own.kernel():
+        found.append(noise.result(own, kernel, seed))
+    return Measured(found, [canonical_or_none(s) is not None for s in samples], outcomes)
+
+
+# ------------------------------------------------------------------ of a model
+
+
+def measure_generation(model: Model, data: Dataset, asked: Asked) -> dict[str, Any]:
+    if asked.samples is not None:
+        drawn = asked.samples.read_text(encoding="utf-8").splitlines()
+    else:
+        n = asked.n or Amounts.samples
+        drawn = model.sample(n, seed=asked.seed, callback=asked.callback, **asked.options)
+    metrics = molecules.generation(drawn, learned(data), asked.seed)
+    if asked.fcd:
+        metrics["fcd"] = molecules.frechet_chemnet_distance(drawn, unseen(data), asked.seed)
+    return results.result(model.trained, "generation", len(drawn), metrics)
+
+
+def measure_steps(model: Model, data: Dataset, asked: Asked) -> dict[str, Any]:
+    samples = steps.draw(model, asked.n or Amounts.fewer, asked.seed, asked.callback)
+    return steps.result(model.trained, samples, learned(data), asked.seed)
+
+
+def measure_redrafting(model: Model, data: Dataset, asked: Asked) -> dict[str, Any]:
+    originals = unseen(data, asked.n or Amounts.redrafts)
+    found = redrafting.draw(model, originals, asked.seed, asked.callback)
+    return redrafting.result(model.trained, redrafting.judged(found), asked.seed)
+
+
+def measure_repair(model: Model, data: Dataset, asked: Asked) -> dict[str, Any]:
+    edits = (1, 2, 3)
+    room = len(model.trained.lengths) - 1 - len(model.tokenizer.ending) - max(edits)
+    found = [item for item in unseen(data) if len(model.tokenizer.ids(item)) <= room]
+    originals = found[: asked.n or 300]
+    check(bool(originals), f"no unseen molecule leaves room for {max(edits)} more tokens")
+    details = repair.run(model, originals, asked.seed, edits, asked.callback)
+    metrics = {
+        f"{name}@{number}": Estimate(**value)
+        for number, row in details.items()
+        for name, value in row["metrics"].get("model", {}).items()
+    }
+    return results.result(model.trained, "repair", len(originals), metrics, by_edits=details)
+
+
+def check_asked(asked: Asked) -> None:
+    check(asked.judge is None, "--judge is for stories, this is about molecules")
+
+
+MOLECULES = domain.Domain(
+    Drawn,
+    Amounts,
+    check_asked,
+    draw,
+    measuring,
+    {
+        "generation": measure_generation,
+        "steps": measure_steps,
+        "redrafting": measure_redrafting,
+        "repair": measure_repair,
+    },
+)

@@ -1,0 +1,258 @@
+"""Stories: what is drawn from a model of them, and what is measured of it.
+
+samples.jsonl              new stories
+bound.jsonl                the exact bound on unseen ones
+entity-swap.jsonl          every trial of editing the paper's stories
+span-removal.jsonl
+entity-swap-large.jsonl    and of editing unseen ones
+span-removal-large.jsonl
+
+Drawing needs no judge. Beside the perplexity of what was drawn stands that of as many unseen
+stories, as they are and with their words shuffled: the scale on which a judge is to be read.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from redraft.batches import collate
+from redraft.config import check
+from redraft.data.stories import read
+from redraft.domains import Dataset
+from redraft.errors import UserError
+from redraft.evaluation import results, statistics, stories
+from redraft.evaluation.statistics import Estimate
+from redraft.evaluation.stories import Judge, Likelihood
+from redraft.experiments import domain, editing, noise
+from redraft.experiments.data import dataset_of, unseen
+from redraft.experiments.domain import Asked, keep_rows
+from redraft.experiments.editing import Draft
+from redraft.model import Model
+from redraft.objective import exact_bound
+from redraft.sampler import Callback
+
+SAMPLES, BOUND = "samples.jsonl", "bound.jsonl"
+TOGETHER = 64
+"""Stories whose bound is computed at a time: their probabilities are 0.1 GB for V = 2048."""
+
+
+@dataclass(frozen=True)
+class Amounts(domain.Amounts):
+    samples: int = 1_000
+    """New stories."""
+    redrafts: int = editing.LARGE
+    """Unseen stories in the large forms of editing."""
+    bound: int = 500
+    """Unseen stories on which the exact bound is computed."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.samples:,} samples, {self.redrafts:,} stories edited, "
+            f"the bound on {self.bound:,}"
+        )
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Of one story."""
+
+    nats: float
+    tokens: int
+    """Its end included."""
+    characters: int
+
+
+@dataclass(frozen=True)
+class Drawn(domain.Drawn):
+    amounts: Amounts
+
+    def samples(self) -> list[str]:
+        return [row["text"] for row in self.rows(SAMPLES)]
+
+    def bounds(self) -> list[Bound]:
+        return [Bound(**row) for row in self.rows(BOUND)]
+
+    def drafts(self, experiment: str) -> list[Draft]:
+        return [Draft(**row) for row in self.rows(f"{experiment}.jsonl")]
+
+
+def draw(model: Model, folder: Path, amounts: Amounts, callback: Callback | None = None) -> None:
+    seed, data = model.config.seed, dataset_of(model.trained)
+    others = unseen(data)
+
+    def samples() -> list[dict[str, str]]:
+        found = model.sample(amounts.samples, seed=seed, callback=callback)
+        return [{"text": text} for text in found]
+
+    keep_rows(folder / SAMPLES, amounts.samples, samples)
+    for name, experiment in editing.EXPERIMENTS.items():
+        cases = editing.cases(model, name, others, amounts.redrafts)
+        drafts = partial(editing.infilled, model, cases, experiment.trials, seed, callback)
+        keep_rows(folder / f"{name}.jsonl", len(cases) * experiment.trials, drafts)
+    chosen = data.validation[: amounts.bound]
+    keep_rows(folder / BOUND, len(chosen), partial(bounds, model, chosen, seed))
+
+
+def bounds(model: Model, sequences: Sequence[np.ndarray], seed: int = 0) -> list[Bound]:
+    """The exact bound of each, in their order."""
+    order = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))
+    nats: dict[int, float] = {}
+    for first in range(0, len(order), TOGETHER):
+        part = order[first : first + TOGETHER]
+        x = collate([sequences[i] for i in part], model.device)
+        generator = torch.Generator(model.device).manual_seed(seed + first // TOGETHER)
+        found = exact_bound(model.trained.denoiser, model.trained.process, x, generator)
+        nats.update(zip(part, found.tolist(), strict=True))
+    decode = model.tokenizer.decode
+    return [Bound(nats[i], len(ids), len(decode(ids))) for i, ids in enumerate(sequences)]
+
+
+# ------------------------------------------------------------------ of what was drawn
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Numbers of one model."""
+
+    results: list[dict[str, Any]]
+    judged: list[Likelihood]
+    """Samples, by the judge."""
+    bounds: list[Bound]
+    drafts: dict[str, list[Draft]]
+    """By experiment."""
+
+    def less(self, first: "Measured", seed: int) -> dict[str, dict[str, Estimate]]:
+        """Samples have nothing in common; bounds and edits have their stories."""
+        generation = stories.apart(self.judged, first.judged, seed)
+        generation |= bound_lead(self.bounds, first.bounds, seed)
+        edits = {
+            name: editing.lead(name, own, first.drafts[name], seed)
+            for name, own in self.drafts.items()
+        }
+        return {"generation": generation, **edits}
+
+
+def measuring(out: Path, asked: Asked) -> Callable[[Drawn], Measured]:
+    try:
+        judge = judge_of(asked)
+    except UserError as error:
+        raise UserError(
+            f"{error}; {out} holds all that was drawn, run the same command on it with a judge"
+        ) from None
+    return partial(numbers, judge=judge, judging=asked.judging)
+
+
+def judge_of(asked: Asked) -> Judge:
+    return Judge.load(asked.judge or stories.judge_at_hand())
+
+
+def numbers(own: Drawn, judge: Judge, judging: stories.Callback | None = None) -> Measured:
+    """All experiments on what was drawn from one model."""
+    seed, data, samples = own.config.seed, dataset_of(own), own.samples()
+    drafts = {name: own.drafts(name) for name in editing.EXPERIMENTS}
+    found = [generation(own, data, samples, own.bounds(), judge, seed, judging)]
+    found += [editing.result(own, name, rows, seed) for name, rows in drafts.items()]
+    if kernel := own.kernel():
+        found.append(noise.result(own, kernel, seed))
+    return Measured(found, judge.nll(samples), own.bounds(), drafts)
+
+
+def generation(
+    run: results.Run,
+    data: Dataset,
+    samples: Sequence[str],
+    bound: Sequence[Bound],
+    judge: Judge,
+    seed: int = 0,
+    judging: stories.Callback | None = None,
+) -> dict[str, Any]:
+    """All measures of new stories, with those of unseen ones beside them."""
+    encode = data.tokenizer.encode
+    metrics = stories.generation(samples, data.train, encode, judge, seed, judging)
+    texts = unseen(data, len(samples))
+    scale = stories.scale(judge, texts, seed, judging)
+    scale["real"] |= stories.variety(texts, seed)
+    beside = {
+        end: {name: estimate.to_dict() for name, estimate in own.items()}
+        for end, own in scale.items()
+    }
+    return results.result(
+        run,
+        "generation",
+        len(samples),
+        metrics | bound_measures(bound, seed),
+        judge=judge.id,
+        bound_n=len(bound),
+        scale={"n": len(texts), **beside},
+    )
+
+
+def bound_measures(bound: Sequence[Bound], seed: int = 0) -> dict[str, Estimate]:
+    nats = [own.nats for own in bound]
+    return {
+        name: statistics.bootstrap_ratio(nats, [getattr(own, column) for own in bound], seed)
+        for name, column in BOUNDS.items()
+    }
+
+
+def bound_lead(a: Sequence[Bound], b: Sequence[Bound], seed: int = 0) -> dict[str, Estimate]:
+    """Measures of a less those of b, paired by story; none where the stories differ."""
+    if [sizes(own) for own in a] != [sizes(own) for own in b]:
+        return {}
+    found = {}
+    for name, column in BOUNDS.items():
+        counts = [getattr(own, column) for own in a]
+        ours, theirs = (np.array([own.nats for own in rows]) / counts for rows in (a, b))
+        found[name] = statistics.paired_difference(ours, theirs, seed, weights=counts)
+    return found
+
+
+BOUNDS = {"bound_nats_per_token": "tokens", "bound_nats_per_char": "characters"}
+
+
+def sizes(own: Bound) -> tuple[int, int]:
+    return own.tokens, own.characters
+
+
+# ------------------------------------------------------------------ of a model
+
+
+def measure_generation(model: Model, data: Dataset, asked: Asked) -> dict[str, Any]:
+    judge = judge_of(asked)
+    if asked.samples is not None:
+        samples = read(asked.samples)
+    else:
+        n = asked.n or Amounts.samples
+        samples = model.sample(n, seed=asked.seed, callback=asked.callback, **asked.options)
+    bound = bounds(model, data.validation[: Amounts.bound], asked.seed)
+    return generation(model.trained, data, samples, bound, judge, asked.seed, asked.judging)
+
+
+def measure_editing(model: Model, data: Dataset, asked: Asked, experiment: str) -> dict[str, Any]:
+    once = editing.EXPERIMENTS[experiment].trials == 1
+    check(asked.n is None or once, f"-n is not for {experiment}: its stories are the paper's")
+    n = asked.n or Amounts.redrafts
+    drafts = editing.draw(model, experiment, unseen(data), n, asked.seed, asked.callback)
+    return editing.result(model.trained, experiment, drafts, asked.seed)
+
+
+def check_asked(asked: Asked) -> None:
+    check(not asked.fcd, "--fcd is for molecules, this is about stories")
+    if asked.judge is not None:
+        stories.refuse_folder(asked.judge)
+
+
+STORIES = domain.Domain(
+    Drawn,
+    Amounts,
+    check_asked,
+    draw,
+    measuring,
+    {"generation": measure_generation}
+    | {name: partial(measure_editing, experiment=name) for name in editing.EXPERIMENTS},
+)
