@@ -78,7 +78,7 @@ def tiny_bounds() -> str:
     return table(titles, cells)
 
 
-def recipe_search() -> str:
+def search(name: str) -> str:
     """What was tried, in order."""
     titles = ("method", "optimizer", "options", "steps", "bound", "valid, %")
     cells = (
@@ -86,7 +86,21 @@ def recipe_search() -> str:
             *(row["method"], row["optimizer"], options(row), f"{row['steps']:,}"),
             *(f"{row['bound_end']:.3f}", with_interval(row["validity"], ".1f", 100)),
         )
-        for row in rows_of("molecules/recipe-search")["rows"]
+        for row in rows_of(name)["rows"]
+    )
+    return table(titles, cells)
+
+
+def denoiser_search() -> str:
+    """What helps any method, seed by seed."""
+    titles = ("method", "options", "bound", "valid, %, by seed")
+    cells = (
+        (
+            *(row["method"], ", ".join(row["options"])),
+            ", ".join(f"{bound:.3f}" for bound in row["bound_end"]),
+            ", ".join(with_interval(share, ".1f", 100) for share in row["validity"]),
+        )
+        for row in rows_of("molecules/denoiser-search")["rows"]
     )
     return table(titles, cells)
 
@@ -108,6 +122,27 @@ def leader_search() -> str:
 def options(row: dict) -> str:
     given = [f"{name} {value}" for name, value in row["options"].items()]
     return ", ".join(given + row.get("notes", []))
+
+
+def methods(variant: str, folder: Path = ROOT / "results/molecules") -> str:
+    """Generation and re-drafting of all methods that were measured so."""
+    titles = ("method", "steps", "valid, %", "unique, %", "new, %", "diversity")
+    levels = ("20", "40", "60")
+    rows = []
+    for path in sorted(folder.glob(f"generation-*-{variant}.json")):
+        made = json.loads(path.read_text(encoding="utf-8"))
+        redrafted = json.loads((folder / f"redrafting-{made['method']}-{variant}.json").read_text())
+        found, again = made["metrics"], redrafted["metrics"]
+        shares = (found[name] for name in ("validity", "uniqueness", "novelty"))
+        rows.append(
+            (
+                *(made["method"], f"{made['steps']:,}"),
+                *(with_interval(share, ".1f", 100) for share in shares),
+                with_interval(found["diversity"], ".3f"),
+                *(with_interval(again[f"validity@{t}"], ".1f", 100) for t in levels),
+            )
+        )
+    return table((*titles, *(f"re-drafted at {t} %" for t in levels)), rows)
 
 
 REPAIRERS = {
@@ -151,8 +186,11 @@ def with_interval(metric: dict[str, float], form: str, scale: float = 1) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "tiny-bounds": tiny_bounds,
-    "recipe-search": recipe_search,
+    "recipe-search": lambda: search("molecules/recipe-search"),
     "leader-search": leader_search,
+    "methods-without-recall": lambda: methods("without-recall"),
+    "paper-size-search": lambda: search("molecules/paper-size-search"),
+    "denoiser-search": denoiser_search,
     "repair-molecules": repairs,
     "train-tiny": lambda: train("bench/train-tiny"),
     "train-molecules": lambda: train("bench/train-molecules"),
