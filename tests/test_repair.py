@@ -44,7 +44,7 @@ class Loves:
 
     wanted: str = ""
     weight: float = 3.0
-    time: bool = True
+    timeless: bool = False
     recall: None = None
 
     def __call__(self, x: Tensor, t: Tensor, *_: Any) -> Tensor:

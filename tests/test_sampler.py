@@ -1,5 +1,6 @@
 """The reverse loop: exact where the truth is known, and true to its context everywhere."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -96,7 +97,7 @@ class Oracle:
     For coupled noise, what the denoiser predicts is z_s, so the truth is v(z_s | z_t).
     """
 
-    time, recall = True, None
+    timeless, recall = False, None
 
     def __init__(self, process: ForwardProcess, pi: Tensor):
         self.table = torch.zeros(T + 1, V, V, dtype=torch.float64)  # [t, x_t, what is predicted]
@@ -190,7 +191,7 @@ class Watcher:
     """A denoiser that remembers what it was shown."""
 
     def __init__(self, denoiser: Denoiser):
-        self.denoiser, self.time, self.recall = denoiser, denoiser.time, denoiser.recall
+        self.denoiser, self.timeless, self.recall = denoiser, denoiser.timeless, denoiser.recall
         self.shown: list[Tensor] = []
         self.told: list[int] = []
         self.believed: list[Tensor | None] = []
@@ -459,10 +460,10 @@ def test_the_callback_sees_every_step(name, n_steps):
 
 
 class Counter:
-    """A denoiser without time that counts its rows; `claims` is what it says of time."""
+    """A timeless denoiser that counts its rows; `claims` is what it says of itself."""
 
     def __init__(self, denoiser: Denoiser, claims: bool):
-        self.denoiser, self.time, self.recall = denoiser, claims, denoiser.recall
+        self.denoiser, self.timeless, self.recall = denoiser, claims, denoiser.recall
         self.rows = 0
 
     def __call__(self, x: Tensor, t: Tensor, padded: bool, belief: None, _: Any) -> Tensor:
@@ -473,7 +474,7 @@ class Counter:
 @pytest.mark.parametrize("name", ["absorbing", "uniform"])
 def test_predictions_that_cannot_have_changed_are_kept(name):
     process, denoiser = make_process(name), make_denoiser(time=False)
-    cached, recomputed = Counter(denoiser, claims=False), Counter(denoiser, claims=True)
+    cached, recomputed = Counter(denoiser, claims=True), Counter(denoiser, claims=False)
     start = process.prior(canvas(torch.full((16,), 3)), seeded())
     x, seen = trace(make_sampler(process, cached).sample, start, generator=seeded())
     y, truth = trace(make_sampler(process, recomputed).sample, start, generator=seeded())
@@ -483,6 +484,13 @@ def test_predictions_that_cannot_have_changed_are_kept(name):
         torch.testing.assert_close(step.p, true_step.p)
     assert recomputed.rows == 16 * T
     assert cached.rows < recomputed.rows
+
+
+@pytest.mark.parametrize("options", [{"time": True}, {"recall": True}, {"evidence": True}])
+def test_a_denoiser_that_is_told_more_than_x_is_not_timeless(options):
+    shape = DenoiserConfig(width=D, layers=1, heads=2, time=False)
+    assert Denoiser(shape, V, T, 8).timeless
+    assert not Denoiser(replace(shape, **options), V, T, 8).timeless
 
 
 @pytest.mark.parametrize("time", [True, False])

@@ -30,7 +30,7 @@ Evidence = Callable[[Tensor, Tensor], Tensor | None]
 class Denoiser(nn.Module):
     def __init__(self, config: DenoiserConfig, V: int, T: int, max_length: int):
         super().__init__()
-        self.V, self.T, self.time, self.evidence = V, T, config.time, config.evidence
+        self.V, self.T, self.evidence = V, T, config.evidence
         D, self.head_width = config.width, config.width // config.heads
         self.embed = nn.Embedding(V, D)
         self.position = nn.Embedding(max_length, D) if config.positions == "learned" else None
@@ -63,6 +63,11 @@ class Denoiser(nn.Module):
     def embeddings(self) -> Tensor:
         """(V, D) token embeddings: what semantic noise is built from."""
         return self.embed.weight
+
+    @property
+    def timeless(self) -> bool:
+        """Whether it says the same of the same x at every step."""
+        return self.clock is None and self.recall is None and not self.evidence
 
     def forward(
         self,

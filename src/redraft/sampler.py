@@ -146,7 +146,7 @@ class Sampler:
             return {"x": torch.where(free, drawn, x), "p": p}
 
         run = directly
-        if x.is_cuda and self.denoiser.time and isinstance(generator, torch.Generator):
+        if x.is_cuda and not self.denoiser.timeless and isinstance(generator, torch.Generator):
             run = Recorder(generator)
         beliefs = [] if self.denoiser.recall is None else [self._no_belief(x)]
         for n in range(n_start, 0, -1):
@@ -165,9 +165,9 @@ class Sampler:
     def _prediction(self, padded: bool) -> Callable[..., Tensor]:
         """p(x_0 | x_t) for any x and t, and the belief before, where it is recalled.
 
-        A denoiser that is told of neither is asked again only for rows that have changed.
+        A timeless denoiser is asked again only for rows that have changed.
         """
-        if self.denoiser.time or self.denoiser.recall is not None:
+        if not self.denoiser.timeless:
             return lambda x, t, *belief: self.predict(x, t, padded, *belief)
         known: tuple[Tensor, Tensor] | None = None
 
