@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
@@ -204,6 +204,7 @@ class Compare:
     def run(self) -> None:
         from redraft.comparison import contenders, domain_of, draw, measure, report_path
         from redraft.experiments.domain import Asked, amounts_of
+        from redraft.report.tables import comparison_table
         from redraft.terminal import TrainingDisplay
 
         @contextmanager
@@ -221,20 +222,8 @@ class Compare:
         with judging() as watch:
             asked = dataclasses.replace(asked, judging=watch)
             report = measure(entries, found, self.out, asked)
-        show_comparison(report)
-        print(f"written to {report_path(entries, self.out)}")
-
-
-def show_comparison(report: dict[str, Any]) -> None:
-    """One table where all measures are shares, else one for each recipe."""
-    from redraft.report.tables import comparison_table, metrics_table
-
-    first = report["results"][0]
-    if "validity" in first["metrics"]:
         comparison_table(report)
-        return
-    for result in report["results"]:
-        metrics_table(result, first["domain"])
+        print(f"written to {report_path(entries, self.out)}")
 
 
 @dataclass

@@ -14,30 +14,48 @@ def metrics_table(result: Mapping[str, Any], unit: str) -> None:
     console = new_console()
     title = f"{result['method']}, {result['experiment']}: {result['n']:,} {unit}"
     console.print(title, style="bold", highlight=False)
-    rows = [
-        {"metric": name, "value": m["value"], "interval": f"({m['low']:.3f} to {m['high']:.3f})"}
-        for name, m in result["metrics"].items()
-    ]
-    columns = {"metric": ("metric", "{}"), "value": ("value", "{:.3f}"), "interval": ("95 %", "{}")}
-    _grid(console, rows, columns)
+    rows = {name: {"value (95 %)": with_interval(m)} for name, m in result["metrics"].items()}
+    _grid(console, *columned(rows, ["value (95 %)"]))
 
 
 def comparison_table(report: Mapping[str, Any]) -> None:
-    """One row a recipe, numbers with their intervals, and how far validity is from the first's."""
+    """One column a recipe: how all generate, and how far each is from the first in everything."""
     console = new_console()
-    apart = {row["recipe"]: row for row in report["differences"] if row["metric"] == "validity"}
-    rows = []
-    for recipe, result in zip(report["recipes"], report["results"], strict=True):
-        row = {"recipe": recipe, "steps": result["steps"]}
-        row |= {name: in_percent(m) for name, m in result["metrics"].items()}
-        row["difference"] = in_percent(apart[recipe], sign="+") if recipe in apart else ""
-        rows.append(row)
-    columns = {"recipe": ("recipe", "{}"), "steps": ("steps", "{:,}")}
-    names = dict.fromkeys(name for result in report["results"] for name in result["metrics"])
-    columns |= {name: (f"{name}, %", "{}") for name in names}
-    columns["difference"] = ("validity less the first's", "{}")
-    _grid(console, rows, columns)
+    recipes, first = report["recipes"], report["recipes"][0]
+    rows: dict[str, dict[str, str]] = {"steps": {}}
+    for recipe, result in zip(recipes, report["results"], strict=True):
+        rows["steps"][recipe] = f"{result['steps']:,}"
+        for name, metric in result["metrics"].items():
+            rows.setdefault(name, {})[recipe] = with_interval(metric)
+    apart: dict[str, dict[str, str]] = {}
+    for row in report["differences"]:
+        name = f"{row['experiment']}: {row['metric']}"
+        apart.setdefault(name, {})[row["recipe"]] = with_interval(row, sign="+")
+    _grid(console, *columned(rows, recipes))
+    if apart:
+        console.print(f"\nless {first}", style="bold", highlight=False)
+        _grid(console, *columned(apart, recipes[1:]))
     console.print("95 % intervals over samples; training runs differ more than that", style="dim")
+
+
+def columned(
+    rows: Mapping[str, Mapping[str, str]], names: Sequence[str]
+) -> tuple[list[dict[str, str]], dict[str, tuple[str, str]]]:
+    """Rows by their titles, and a column for each name, as a grid takes them."""
+    columns = {"metric": ("metric", "{}")} | {name: (name, "{}") for name in names}
+    return [{"metric": title, **cells} for title, cells in rows.items()], columns
+
+
+def with_interval(metric: Mapping[str, float], sign: str = "") -> str:
+    """
+    >>> with_interval({"value": 0.8432, "low": 0.837, "high": 0.849})
+    '0.843 (0.837 to 0.849)'
+    >>> with_interval({"value": 23.41, "low": 20.0, "high": 27.33}, sign="+")
+    '+23.4 (+20.0 to +27.3)'
+    """
+    places = 3 if abs(metric["value"]) < 10 else 1
+    value, low, high = (f"{metric[key]:{sign}.{places}f}" for key in ("value", "low", "high"))
+    return f"{value} ({low} to {high})"
 
 
 def in_percent(metric: Mapping[str, float], sign: str = "") -> str:
