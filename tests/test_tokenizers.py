@@ -11,7 +11,7 @@ from mistakes import message
 
 from redraft import tokenizers
 from redraft.data import lines, molecules, stories
-from redraft.tokenizers import EOS, MASK, PAD, SPECIALS, TOKENIZERS, UnknownToken
+from redraft.tokenizers import EOS, MASK, PAD, SPECIALS, TOKENIZERS, UnknownToken, semantic_id
 from redraft.tokenizers.base import content
 from redraft.tokenizers.bpe import BPETokenizer
 from redraft.tokenizers.semantic_id import SemanticIdTokenizer
@@ -210,14 +210,17 @@ def test_single_tokens_are_checked():
     assert "Xylophonia" in complaint and "Lily" not in complaint
 
 
-shapes = st.tuples(st.integers(1, 4), st.integers(1, 8), st.booleans(), st.integers(0, 9))
+shapes = st.tuples(
+    *(st.integers(1, 4), st.integers(1, 8), st.booleans(), st.integers(0, 9)),
+    st.sampled_from(["lsh", "kmeans"]),
+)
 
 
 @laws
 @given(shapes, st.lists(st.integers(0, 199), max_size=20))
 def test_semantic_ids_there_and_back(shape, playlist):
-    levels, bits, shared, seed = shape
-    tokenizer = SemanticIdTokenizer.fit(EMBEDDINGS, levels, bits, shared, seed)
+    levels, bits, shared, _, _ = shape
+    tokenizer = SemanticIdTokenizer.fit(EMBEDDINGS, *shape)
     assert len(tokenizer) == 3 + 2**bits * (1 if shared else levels)
     ids = tokenizer.encode(playlist)
     assert len(ids) == levels * len(playlist) and all(EOS < i < len(tokenizer) for i in ids)
@@ -228,7 +231,7 @@ def test_semantic_ids_there_and_back(shape, playlist):
     assert tokenizer.template(" ".join(map(str, playlist))) == ids
     again = SemanticIdTokenizer.from_dict(tokenizer.to_dict())
     assert again == tokenizer and (again.codes == tokenizer.codes).all()
-    assert tokenizer == SemanticIdTokenizer.fit(EMBEDDINGS, levels, bits, shared, seed)
+    assert tokenizer == SemanticIdTokenizer.fit(EMBEDDINGS, *shape)
 
 
 def test_the_papers_vocabulary():
@@ -250,11 +253,43 @@ def test_codes_ignore_a_shift_of_all_embeddings():
     assert shifted == SemanticIdTokenizer.fit(EMBEDDINGS.astype(float))
 
 
+@laws
+@given(st.integers(1, 5), st.integers(0, 9))
+def test_residual_codes_tell_more_with_every_level(bits, seed):
+    """Means of tracks with the same codes lie the nearer to them, the more levels are asked."""
+    codes = SemanticIdTokenizer.fit(EMBEDDINGS, 3, bits, seed=seed, kind="kmeans").codes
+    rests = [((EMBEDDINGS - EMBEDDINGS.mean(0)) ** 2).sum()]
+    for level in (1, 2, 3):
+        _, group = np.unique(codes[:, :level], axis=0, return_inverse=True)
+        same = group.reshape(-1, 1) == group.reshape(1, -1)
+        means = same @ EMBEDDINGS / same.sum(1, keepdims=True)
+        rests.append(((EMBEDDINGS - means) ** 2).sum())
+    assert (np.diff(rests) < 0).all()
+
+
+@laws
+@given(st.integers(1, 12), st.integers(0, 9))
+def test_centres_are_the_means_of_what_is_nearest_to_them(k, seed):
+    rows = EMBEDDINGS[:60].astype(float)
+    centres = semantic_id.k_means(rows, k, np.random.default_rng(seed))
+    code = ((rows[:, None] - centres) ** 2).sum(-1).argmin(1)
+    assert (semantic_id.nearest(rows, centres) == code).all()
+    for used in set(code.tolist()):
+        np.testing.assert_allclose(centres[used], rows[code == used].mean(0), atol=1e-9)
+
+
+def test_centres_are_those_of_the_first_tracks(monkeypatch):
+    monkeypatch.setattr(semantic_id, "SAMPLE", 1)
+    codes = SemanticIdTokenizer.fit(EMBEDDINGS, levels=1, bits=3, kind="kmeans").codes
+    assert sorted(codes[:8, 0]) == list(range(8))
+
+
 def test_collisions_are_counted():
     tokenizer = SemanticIdTokenizer(np.array([[0, 1], [0, 1], [1, 1], [0, 0]]), bits=1)
     assert tokenizer.tracks((0, 1)) == [0, 1] and tokenizer.tracks((1, 0)) == []
     assert tuple(tokenizer.collisions()) == (4, 3, pytest.approx(4 / 3), 2)
     assert "3 distinct" in str(tokenizer.collisions())
+    assert tokenizer.meant().tolist() == [0, 0, 2, 3]
     assert tokenizer.tracks((1, 0)) == [] and tuple(tokenizer.collisions())[1] == 3
 
 
@@ -280,6 +315,7 @@ def test_mistakes_with_tracks_and_embeddings():
     assert "'three'" in message(tokenizer.template, "three [MASK]")
     assert "(3,)" in message(SemanticIdTokenizer.fit, np.ones(3))
     assert "finite" in message(SemanticIdTokenizer.fit, np.full((3, 2), np.nan))
+    assert "kmeans" in message(SemanticIdTokenizer.fit, EMBEDDINGS, kind="k-means")
     assert "0 levels" in message(SemanticIdTokenizer.fit, EMBEDDINGS, levels=0)
     assert "40 bits" in message(SemanticIdTokenizer.fit, EMBEDDINGS, bits=40)
     assert "from 0 to 1" in message(SemanticIdTokenizer, np.array([[2]]), bits=1)

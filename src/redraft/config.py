@@ -25,7 +25,8 @@ class DataConfig:
     domain: str = "molecules"
     """What the sequences are: molecules, stories, playlists, or lines of your own."""
     file: str | None = None
-    """A file of sequences, or zinc250k, moses or stories; by default what the package brings."""
+    """A file of sequences, or zinc250k, moses, stories or playlists; by default what the package
+    brings."""
     tokenizer: str | None = None
     """smiles, chars, words, bpe or semantic-id; by default the domain's own."""
     vocabulary: int = 2048
@@ -38,6 +39,12 @@ class DataConfig:
     """What to do with sequences that hold unknown tokens."""
     synthetic: int = 20_000
     """How many sequences to make, where the domain's data are synthetic."""
+    codes: Literal["lsh", "kmeans"] = "lsh"
+    """Playlists: how tracks get their semantic IDs, by random hyperplanes (the paper's) or by
+    residual k-means."""
+    shared: bool = True
+    """Playlists: whether all levels of semantic IDs have the same tokens (the paper's 131), or each
+    its own."""
 
     def __post_init__(self):
         check(self.vocabulary >= 6, f"data.vocabulary must be at least 6, got {self.vocabulary}")

@@ -44,36 +44,52 @@ class Data:
     redraft data stories
 
     redraft data stories --file a.jsonl.gz b.jsonl.gz --validation c.txt -n 100000
+
+    redraft data playlists --file tracks.jsonl.gz sequences.jsonl.gz
+
+    redraft data playlists --file mpd.slice.*.json --features features.csv
     """
 
     name: Annotated[Positional[str], arg(metavar="NAME")]
     """zinc250k or moses, to fetch and prepare; molecules, to check --file; stories, to prepare
-    TinyStories or those of --file."""
+    TinyStories or those of --file; playlists, to prepare those of --file."""
     file: tuple[str, ...] = ()
     """Molecules: a file of SMILES of your own, one a line, to check; nothing is written. Stories:
-    files to learn from, .jsonl or .txt, also .gz."""
+    files to learn from, .jsonl or .txt, also .gz. Playlists: .jsonl of tracks and of sequences,
+    .json slices of the Million Playlist Dataset, or .csv of sequence, position, item; also .gz."""
     validation: str | None = None
     """Stories: a file of others for validation; by default a tenth of them is kept for that."""
     n: Annotated[int | None, arg(aliases=["-n"])] = None
     """Stories: how many to learn from at most, chosen by hash; by default 100,000."""
     origin: str | None = None
-    """Stories of --file: one sentence on what they are, which all results repeat."""
+    """Stories or playlists of --file: one sentence on what they are, which all results repeat."""
+    features: str | None = None
+    """Playlists: a CSV with a header that tells how tracks sound (danceability, energy, ...) and
+    their tags, by track_uri, id or item."""
+    embeddings: str | None = None
+    """Playlists: an .npy file with a row for each track, in the order of the .jsonl of tracks or of
+    their first mention; by default learned from what is played together."""
 
     def run(self) -> None:
-        from redraft.data.stories import NAME
         from redraft.domains import NAMED
 
-        names = (*NAMED, "molecules")
-        if self.name not in names:
-            raise unknown("data set", self.name, names)
-        (self.prepare_stories if self.name == NAME else self.prepare_molecules)()
+        domains = {**NAMED, "molecules": "molecules"}
+        if self.name not in domains:
+            raise unknown("data set", self.name, domains)
+        prepare, options = {
+            "molecules": (self.prepare_molecules, ()),
+            "stories": (self.prepare_stories, ("validation", "n", "origin")),
+            "playlists": (self.prepare_playlists, ("features", "embeddings", "origin")),
+        }[domains[self.name]]
+        for option in ("validation", "n", "origin", "features", "embeddings"):
+            foreign = option not in options and getattr(self, option) is not None
+            check(not foreign, f"--{option} is not for {self.name}")
+        prepare()
 
     def prepare_molecules(self) -> None:
         from redraft.data import molecules
         from redraft.tokenizers import SmilesTokenizer
 
-        plain = (self.validation, self.n, self.origin) == (None, None, None)
-        check(plain, f"--validation, -n and --origin are for stories, got {self.name}")
         own = self.name == "molecules"
         check(own == (len(self.file) == 1), "one --file and the name molecules go together")
         if own:
@@ -89,6 +105,13 @@ class Data:
         most = MOST if self.n is None else self.n
         print(prepare_stories(Request(self.file, self.validation, most, self.origin)))
         print("use: redraft train stories/vsdd")
+
+    def prepare_playlists(self) -> None:
+        from redraft.data.playlists import Request
+        from redraft.domains import prepare_playlists
+
+        print(prepare_playlists(Request(self.file, self.features, self.embeddings, self.origin)))
+        print("use: redraft train RECIPE --data.domain playlists --data.file playlists")
 
 
 @dataclass
@@ -109,7 +132,7 @@ class Train:
     recipe: Annotated[Positional[str | None], arg(metavar="RECIPE")] = None
     """A recipe by name (tiny/vsdd) or a TOML file; all flags below override it."""
     data: str | None = None
-    """A UTF-8 file with one sequence a line; or zinc250k, moses or stories."""
+    """A UTF-8 file with one sequence a line; or zinc250k, moses, stories or playlists."""
     tokenizer: str | None = None
     """How to cut the lines of --data: chars, words, bpe or smiles."""
     out: Path | None = None

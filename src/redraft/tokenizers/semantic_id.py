@@ -1,17 +1,20 @@
-"""Semantic IDs: tracks whose embeddings point the same way share tokens.
+"""Semantic IDs: tracks whose embeddings are alike share tokens.
 
-Locality-sensitive hashing: `levels * bits` random hyperplanes through the mean of the embeddings;
-the side of each plane is one bit, and `bits` of them make the code of a level. A track is then
-`levels` tokens, and a playlist has no ending.
+lsh     locality-sensitive hashing: `levels * bits` random hyperplanes through the mean of the
+        embeddings; the side of each plane is one bit, and `bits` of them make the code of a level
+kmeans  the nearest of 2^bits centres; the next level tells in the same way what is left
+
+A track is then `levels` tokens, and a playlist has no ending. Tracks come from the most played on,
+so that the first of those that share their codes is what the codes most likely mean.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from redraft.errors import UserError
+from redraft.errors import UserError, unknown
 from redraft.tokenizers.base import SPECIALS, Tokenizer, UnknownToken, content, shorten
 
 MOST_BITS = 16
@@ -31,8 +34,8 @@ class Collisions(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.tracks} tracks have {self.triplets} distinct triplets: "
-            f"{self.mean:.2f} tracks each, {self.largest} at most"
+            f"{self.tracks:,} tracks have {self.triplets:,} distinct triplets: "
+            f"{self.mean:.2f} tracks each, {self.largest:,} at most"
         )
 
 
@@ -69,18 +72,18 @@ class SemanticIdTokenizer(Tokenizer):
         bits: int = 7,
         shared: bool = True,
         seed: int = 0,
+        kind: str = "lsh",
     ) -> Self:
-        """Hash the rows of `embeddings`, (n_tracks, d)."""
+        """Codes for the rows of `embeddings`, (n_tracks, d)."""
+        if kind not in CODES:
+            raise unknown("kind of codes", kind, CODES)
         embeddings = np.asarray(embeddings, np.float64)
         if embeddings.ndim != 2 or not embeddings.size or not np.isfinite(embeddings).all():
             raise UserError(
                 f"embeddings must be finite numbers (tracks, dimensions), got {embeddings.shape}"
             )
         _check_size(levels, bits)
-        planes = np.random.default_rng(seed).normal(size=(embeddings.shape[1], levels * bits))
-        sides = (embeddings - embeddings.mean(0)) @ planes > 0  # (n_tracks, levels * bits)
-        codes = sides.reshape(-1, levels, bits) @ (1 << np.arange(bits))  # (n_tracks, levels)
-        return cls(codes, bits, shared)
+        return cls(CODES[kind](embeddings, levels, bits, seed), bits, shared)
 
     def parse(self, text: str) -> list[int]:
         """Track indices, separated by white space."""
@@ -110,8 +113,13 @@ class SemanticIdTokenizer(Tokenizer):
         ]
 
     def tracks(self, triplet: Codes) -> list[int]:
-        """The tracks with these codes, possibly none."""
+        """The tracks with these codes in their order, possibly none."""
         return list(self._tracks.get(tuple(triplet), ()))
+
+    def meant(self) -> np.ndarray:
+        """(n_tracks,) what each track becomes by way of its codes: the first that has them."""
+        firsts = {triplet: tracks[0] for triplet, tracks in self._tracks.items()}
+        return np.array([firsts[tuple(triplet)] for triplet in self.codes.tolist()])
 
     def collisions(self) -> Collisions:
         sizes = [len(tracks) for tracks in self._tracks.values()]
@@ -135,3 +143,52 @@ def _check_size(levels: int, bits: int) -> None:
             f"semantic IDs have 1 to {MOST_BITS} bits a level and at most 62 in all, "
             f"got {levels} levels of {bits} bits"
         )
+
+
+# ------------------------------------------------------------------ codes
+
+
+def hashed(embeddings: np.ndarray, levels: int, bits: int, seed: int) -> np.ndarray:
+    """(n_tracks, levels) sides of random hyperplanes."""
+    planes = np.random.default_rng(seed).normal(size=(embeddings.shape[1], levels * bits))
+    sides = (embeddings - embeddings.mean(0)) @ planes > 0  # (n_tracks, levels * bits)
+    return sides.reshape(-1, levels, bits) @ (1 << np.arange(bits))
+
+
+def clustered(embeddings: np.ndarray, levels: int, bits: int, seed: int) -> np.ndarray:
+    """(n_tracks, levels) centres of k-means, each level's of what the one before left over.
+
+    The centres are those of the most played tracks, which come first: those are told apart best.
+    """
+    rng, rest, codes = np.random.default_rng(seed), embeddings, []
+    for _ in range(levels):
+        centres = k_means(rest[: SAMPLE * 2**bits], 2**bits, rng)
+        codes.append(nearest(rest, centres))
+        rest = rest - centres[codes[-1]]
+    return np.stack(codes, 1)
+
+
+SAMPLE, ROUNDS = 256, 25
+"""Rows for each centre that k-means looks at, and how often."""
+
+
+def k_means(rows: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
+    """(k, d) centres by Lloyd's rounds, from rows by chance; one that loses all rows stays."""
+    centres = rows[rng.choice(len(rows), k, replace=len(rows) < k)]
+    for _ in range(ROUNDS):
+        code = nearest(rows, centres)
+        order = np.argsort(code, kind="stable")
+        used, first, sizes = np.unique(code[order], return_index=True, return_counts=True)
+        centres[used] = np.add.reduceat(rows[order], first) / sizes[:, None]
+    return centres
+
+
+def nearest(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """(n,) The centre nearest to each row."""
+    return ((centres**2).sum(1) - 2 * rows @ centres.T).argmin(1)
+
+
+CODES: dict[str, Callable[[np.ndarray, int, int, int], np.ndarray]] = {
+    "lsh": hashed,
+    "kmeans": clustered,
+}
