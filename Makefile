@@ -10,11 +10,12 @@ INSTALLED := .venv/.installed
 export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 
-.PHONY: help quickstart test format clean
+.PHONY: help quickstart test test-web format clean
 
 help:
 	@echo "make quickstart   a minute on a CPU: generate, repair, train, re-draft"
 	@echo "make test         lint, format check, types, tests"
+	@echo "make test-web     the page of redraft serve in a real browser, where one can be had"
 	@echo "make format       format the code and apply the safe lint fixes"
 	@echo "make clean        remove caches and build outputs; .venv and runs stay"
 
@@ -26,6 +27,13 @@ test: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/python -m pytest -n auto --maxprocesses 4
+
+# Playwright drives Debian's Chromium; where either cannot be had, the tests say so and are skipped.
+test-web: $(INSTALLED)
+	@$(BIN)/python -c 'import playwright' 2>/dev/null || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check playwright || true
+	@command -v chromium >/dev/null || apt-get install --yes chromium >/dev/null 2>&1 || true
+	$(BIN)/python -m pytest -rs tests/web/browser.py
 
 format: $(INSTALLED)
 	$(BIN)/ruff format .

@@ -3,6 +3,7 @@
 learning.py    quickstart, data, train
 drawing.py     sample, infill, revise, repair
 measuring.py   evaluate, noise, compare, bench
+serving.py     serve
 
 torch is imported only when something runs, so that `--help` answers at once.
 """
@@ -20,6 +21,7 @@ import tyro
 from redraft.commands.drawing import Infill, Repair, Revise, Sample
 from redraft.commands.learning import Data, Quickstart, Train
 from redraft.commands.measuring import Bench, Compare, Evaluate, Noise
+from redraft.commands.serving import Serve
 from redraft.errors import UserError
 
 COMMANDS: dict[str, Callable[..., Any]] = {
@@ -33,6 +35,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "evaluate": Evaluate,
     "noise": Noise,
     "compare": Compare,
+    "serve": Serve,
     "bench": Bench,
 }
 

@@ -32,7 +32,7 @@ def noise_maps(
     times = sorted({1, (T + 1) // 2, T}) if times is None else list(times)
     with np.errstate(divide="ignore"):
         bits = np.log2(times_uniform(np.stack([np.asarray(M[t - 1]) for t in times])))
-    shown = _shown_states(bits, frequency, largest)
+    shown = shown_states(bits, frequency, largest)
     names = [token_name(tokens[EOS + i]) for i in shown]
     bits = bits[:, shown][:, :, shown]  # (times, n, n)
     limit = _symmetric_limit(bits)
@@ -55,7 +55,7 @@ def noise_maps(
     return figure
 
 
-def _shown_states(bits: np.ndarray, frequency: Any, largest: int) -> np.ndarray:
+def shown_states(bits: np.ndarray, frequency: Any, largest: int) -> np.ndarray:
     """Which valid states to show, in the order of a tree of similar rows and columns."""
     from scipy.cluster.hierarchy import leaves_list, linkage
 

@@ -1,0 +1,46 @@
+"""The command that shows: serve."""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from redraft.commands.drawing import SHIPPED
+from redraft.config import check
+
+HERE = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass
+class Serve:
+    """A local page: watch a sequence being re-drafted, step by step, and see the learned noise.
+
+    redraft serve
+
+    redraft serve molecules runs/vsdd-1 --port 9000
+    """
+
+    models: Annotated[Positional[tuple[str, ...]], arg(metavar="[MODEL...]")] = (SHIPPED,)
+    """Run folders, shipped models or hub ids."""
+    port: int = 8765
+    """Where the page is to be found; 0 takes any that is free."""
+    host: str = HERE[0]
+    """Another address than this machine's own needs --anyone-may-connect."""
+    anyone_may_connect: bool = False
+    """Let everybody who reaches this machine use the models: no password, no encryption."""
+    device: str = "auto"
+    """cpu, cuda, or auto."""
+
+    def run(self) -> None:
+        check(
+            self.host in HERE or self.anyone_may_connect,
+            f"--host {self.host} lets others reach this page, without a password or encryption; "
+            "add --anyone-may-connect if that is meant",
+        )
+        missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
+        check(not missing, f"redraft serve needs {' and '.join(missing)}: pip install redraft[web]")
+        from redraft.web.server import serve
+
+        models = self.models or (SHIPPED,)
+        serve(models, self.host, self.port, self.anyone_may_connect, self.device)

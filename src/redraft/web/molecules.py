@@ -1,0 +1,224 @@
+"""What the molecules tab asks for: each answer is a film, and candidates at its end."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from redraft.data.molecules import canonical_or_none
+from redraft.errors import UserError
+from redraft.evaluation.molecules import similarity
+from redraft.experiments.repair import break_one
+from redraft.model import Model, fixed
+from redraft.noise.draws import Generators
+from redraft.repair import Ids, Repaired, Repairer
+from redraft.sampler import Callback, Sampler, Step
+from redraft.terminal import visible
+from redraft.tokenizers.base import EOS, UnknownToken, shorten
+from redraft.tokenizers.smiles import SmilesTokenizer
+from redraft.web import forms
+from redraft.web.desk import Job
+from redraft.web.film import Film
+from redraft.web.structure import structure
+
+EXAMPLES = {
+    "paracetamol": "CC(=O)Nc1ccc(O)cc1",
+    "aspirin": "CC(=O)Oc1ccccc1C(=O)O",
+    "caffeine": "Cn1c(=O)c2c(ncn2C)n(C)c1=O",
+    "ibuprofen": "CC(C)Cc1ccc([C@@H](C)C(=O)O)cc1",
+    "celecoxib": "Cc1ccc(-c2cc(C(F)(F)F)nn2-c2ccc(S(N)(=O)=O)cc2)cc1",
+}
+CLOSELY = 20
+"""Candidates of a repair that are all shown, and how many are skipped between later ones."""
+BEST = 6
+"""Candidates told at the end of a repair."""
+
+Facts = dict[str, Any]
+
+
+# ------------------------------------------------------------------ at once
+
+
+def look(model: Model, ask: forms.Look) -> Facts:
+    """What a string is: its tokens, its structure where it parses, why the model refuses it."""
+    seen: Facts = {"smiles": ask.smiles, "valid": False, "tokens": [], "svg": None, "remark": ""}
+    try:
+        check_length(model, ask.smiles)  # before any parser meets it
+        svg = structure(ask.smiles)
+        pieces = [visible(piece) for piece in SmilesTokenizer.split(ask.smiles)]
+        seen |= {"valid": svg is not None, "tokens": pieces, "svg": svg}
+        model.tokenizer.ids(ask.smiles)
+    except UserError as error:
+        seen["remark"] = str(error)
+    return seen
+
+
+def broken(model: Model, ask: forms.Break) -> Facts:
+    """The molecule after one random edit that leaves no molecule."""
+    check_length(model, ask.smiles)
+    form = canonical_or_none(ask.smiles)
+    if form is None:
+        raise UserError("only what parses can be broken: this is no molecule as it is")
+    known = model.tokenizer.tokens[EOS + 1 :]
+    text = break_one(ask.smiles, known, 1, np.random.default_rng(ask.seed))
+    if text is None:
+        raise UserError(f"no single edit breaks {shorten(ask.smiles)}")
+    return look(model, forms.Look(model=ask.model, smiles=text)) | {"original": ask.smiles}
+
+
+def check_length(model: Model, smiles: str) -> None:
+    tokens = len(SmilesTokenizer.split(smiles))
+    most = len(model.trained.lengths) - 1 - len(model.tokenizer.ending)
+    if tokens > most:
+        raise UserError(f"this has {tokens} tokens, the model takes at most {most}")
+
+
+# ------------------------------------------------------------------ step by step
+
+
+def sample(model: Model, ask: forms.Sample, job: Job) -> None:
+    film = Film(job, model.tokenizer)
+    model.sample(ask.n, callback=partial(show, film), **options(ask))
+    finish(job, film, None)
+
+
+def revise(model: Model, ask: forms.Revise, job: Job) -> None:
+    film = Film(job, model.tokenizer)
+    film.show("as given", [model.tokenizer.encode(ask.smiles)] * ask.n)
+    items = [ask.smiles] * ask.n
+    model.revise(items, ask.strength, callback=partial(show, film), **options(ask))
+    finish(job, film, ask.smiles)
+
+
+def options(ask: forms.Drawing) -> Facts:
+    return {name: getattr(ask, name) for name in ("steps", "temperature", "seed")}
+
+
+def show(film: Film, step: Step) -> None:
+    film.show(f"t = {step.t}, {step.n} to go", step.x.tolist())
+
+
+def finish(job: Job, film: Film, given: str | None) -> None:
+    """What the last frame holds, side by side."""
+    found = [candidate(row["smiles"], row["svg"], given) for row in film.last]
+    valid = sum(c["svg"] is not None for c in found)
+    note = f"{valid} of {len(found)} candidates {'is' if valid == 1 else 'are'} valid."
+    against = "to what was given" if given and canonical_or_none(given) else None
+    job.say("done", candidates=found, note=note, against=against)
+
+
+def candidate(smiles: str, svg: str | None, reference: str | None, **more: Any) -> Facts:
+    """A result, and how similar it is to the reference, where both are molecules."""
+    similar = None
+    if svg is not None and reference is not None and canonical_or_none(reference) is not None:
+        similar = similarity(smiles, reference)
+    return {"smiles": smiles, "svg": svg, "similarity": similar, **more}
+
+
+# ------------------------------------------------------------------ repair
+
+
+def repair(model: Model, ask: forms.Repair, job: Job) -> None:
+    """The search as it goes: what is put to the parser, and revisions where edits do not help."""
+    search = Search(model, Film(job, model.tokenizer))
+    repairer = Watched(
+        WatchedSampler(model.trained.denoiser, model.trained.process, watch=search.revised),
+        model.tokenizer,
+        search.canonical,
+        longest=len(model.trained.lengths) - 1,
+        batch=model.batch,
+    )
+    generator = torch.Generator(model.device).manual_seed(fixed(ask.seed))
+    first = repairer.repair(ask.smiles, generator)
+    if first.result is None:
+        job.say("done", candidates=[], note=f"Not repaired: {first.remark}.", against=None)
+        return
+    reference, against = ask.original, "to the molecule before it was broken"
+    if reference is None:
+        reference, against = first.result, "to the first candidate"
+    found = [
+        candidate(r.result, structure(r.result), reference, edits=r.edits, sure=r.sure)
+        for r in repairer.ranked(first)
+        if r.result is not None
+    ]
+    search.found(found[0]["smiles"])
+    job.say("done", candidates=found, note=told(first), against=against)
+
+
+def told(first: Repaired) -> str:
+    if not first.edits:
+        return "It is valid as it is: nothing to repair."
+    return (
+        f"Repaired with {first.edits} edit{'s' * (first.edits > 1)}, {100 * first.sure:.0f} % sure."
+    )
+
+
+class Search:
+    """The eyes of a page on a repair: a parser and a callback that show what passes by."""
+
+    def __init__(self, model: Model, film: Film):
+        self.tokenizer, self.film, self.tried = model.tokenizer, film, 0
+
+    def canonical(self, text: str) -> str | None:
+        self.film.job.check()
+        form = canonical_or_none(text)
+        if form is not None or self.tried < CLOSELY or self.tried % CLOSELY == 0:
+            label = f"candidate {self.tried}" if self.tried else "as given"
+            self._show(f"{label}{', which parses' * (form is not None)}", text)
+        self.tried += 1
+        return form
+
+    def found(self, text: str) -> None:
+        self._show("the nearest and likeliest", text)
+
+    def revised(self, step: Step) -> None:
+        self.film.show(f"revision at t = {step.t}", [step.x[0].tolist()], fixed=True)
+
+    def _show(self, label: str, text: str) -> None:
+        try:
+            self.film.show(label, [self.tokenizer.ids(text)], fixed=True)
+        except UnknownToken:
+            return  # the repair says so itself
+
+
+@dataclass(frozen=True)
+class WatchedSampler(Sampler):
+    watch: Callback | None = None
+
+    def revise(
+        self,
+        x: Tensor,
+        strength: float,
+        noising: bool = True,
+        generator: Generators = None,
+        callback: Callback | None = None,
+    ) -> Tensor:
+        return super().revise(x, strength, noising, generator, callback or self.watch)
+
+
+@dataclass(frozen=True)
+class Watched(Repairer):
+    """A repairer that remembers among what it chose."""
+
+    choice: dict[Ids, str] = field(default_factory=dict)
+
+    def best(self, text: str, ids: Ids, found: Any) -> Repaired:
+        self.choice.update(found)
+        return super().best(text, ids, found)
+
+    def ranked(self, first: Repaired) -> Iterator[Repaired]:
+        """The first, then the best of the others, and so on; `sure` is of all of them."""
+        yield first
+        left, doubt, last = dict(self.choice), 1 - first.sure, first.result
+        for _ in range(BEST - 1):
+            form = canonical_or_none(last or "")
+            left = {ids: other for ids, other in left.items() if other != form}
+            if not left:
+                return
+            found = super().best(first.given, tuple(self.tokenizer.ids(first.given)), left)
+            yield found._replace(sure=doubt * found.sure)
+            doubt, last = doubt * (1 - found.sure), found.result
