@@ -336,14 +336,14 @@ def test_a_budget_is_the_same_for_all(tmp_path: Path):
         (["tiny/vsdd", "--redrafts", "-2"], "got -2"),
         (["tiny/vsdd", "--seconds", "-1"], "got -1"),
         (["tiny/vsdd", "bench/stories"], "got molecules and stories"),
-        (["{playlists}"], "knows playlists"),
+        (["{lines}"], "knows lines"),
         (["tiny/vsdd", "--judge", "gpt2"], "about molecules"),
         (["tiny/vsdd", "--bound", "5"], "--bound"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_trained(flags, said, tmp_path: Path, capsys):
-    (playlists := tmp_path / "lists.toml").write_text('[data]\ndomain = "playlists"\n')
-    flags = [flag.format(playlists=playlists) for flag in flags]
+    (lines := tmp_path / "own.toml").write_text('[data]\ndomain = "lines"\n')
+    flags = [flag.format(lines=lines) for flag in flags]
     assert main(["compare", *flags, "--out", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
     assert said in error and len(error.strip().splitlines()) == 1

@@ -30,6 +30,7 @@ Experiment = Literal[
     "span-removal",
     "entity-swap-large",
     "span-removal-large",
+    "next-tracks",
 ]
 
 
@@ -49,7 +50,8 @@ class Evaluate(Drawing):
     experiment: Experiment = "generation"
     """generation: what is drawn anew. Molecules: steps: by fewer steps, too; redrafting: unseen
     ones noised and brought back; repair: unseen ones broken and repaired, beside what people use
-    today. Stories: entity-swap, span-removal: the paper's own, edited; -large: unseen ones."""
+    today. Stories: entity-swap, span-removal: the paper's own, edited; -large: unseen ones.
+    Playlists: next-tracks: the last three; repair: of what listeners would notice."""
     n: Annotated[int | None, arg(aliases=["-n"])] = None
     """How many: by default 15,000 molecules to generate, 3,000 by each number of steps, 1,000 to
     re-draft or 300 to repair; 1,000 stories to generate, 200 to edit."""
@@ -184,13 +186,16 @@ class Compare:
     seconds: float | None = None
     """Seconds of training for each, instead of what the recipes say."""
     n: Annotated[int | None, arg(aliases=["-n"])] = None
-    """Samples of each: by default 15,000 molecules or 1,000 stories."""
+    """Samples of each: by default 15,000 molecules, 1,000 stories, or 500 playlists continued."""
     fewer: int | None = None
     """Molecules of each by 5, 10 and 25 steps: by default 3,000, at most n."""
     redrafts: int | None = None
-    """Unseen ones: by default 1,000 molecules noised and brought back, or 200 stories edited."""
+    """Unseen ones: by default 1,000 molecules noised and brought back, 200 stories edited, or 200
+    playlists repaired."""
     bound: int | None = None
-    """Unseen stories on which the exact bound is computed: by default 500."""
+    """Unseen stories or playlists on which the exact bound is computed: by default 500."""
+    draws: int | None = None
+    """Of the next tracks of each playlist: by default 20."""
     judge: str | None = None
     """Of stories, a language model: smollm2, gpt2 or another hub id, a folder; by default gpt2
     where it can be had, else smollm2."""
@@ -216,7 +221,7 @@ class Compare:
         entries = contenders(self.recipes, self.out, self.seconds, self.seed, self.data)
         domain, asked = domain_of(entries), Asked(judge=self.judge)
         domain.check(asked)
-        given = {name: getattr(self, name) for name in ("fewer", "redrafts", "bound")}
+        given = {name: getattr(self, name) for name in ("fewer", "redrafts", "bound", "draws")}
         amounts = amounts_of(domain, samples=self.n, **given)
         found = [draw(entry, amounts, watching, lambda: progress("drawing")) for entry in entries]
         with judging() as watch:

@@ -1,6 +1,7 @@
 """Intervals: where a number would fall, 95 times in 100, if everything were sampled anew.
 
     means of samples            bootstrap_mean, share, bootstrap_ratio
+    of samples in groups        grouped_mean, grouped_share, grouped_ratio
     measures of a whole set     subsample      (uniqueness, novelty, Distinct-n)
     means over all pairs        mean_over_pairs      (diversity)
     costly, biased measures     splits         (FCD)
@@ -81,15 +82,52 @@ def share(hits: ArrayLike, seed: int = 0, resamples: int = 2000) -> Estimate:
 
     There every resample agrees as well, and the bootstrap would be certain.
     """
-    estimate = bootstrap_mean(hits, seed, resamples)
+    return _never_certain(bootstrap_mean(hits, seed, resamples), np.size(hits))
+
+
+def _never_certain(estimate: Estimate, n: int) -> Estimate:
     if estimate.low < estimate.high:
         return estimate
-    return _around(estimate.value, _unseen(np.size(hits))).within(0, 1)
+    return _around(estimate.value, _unseen(n)).within(0, 1)
 
 
 def _unseen(n: int) -> float:
     """The largest p that n samples may miss: (1 - p)^n = 2.5 %, so about 3.7 / n."""
     return 1 - TAILS[0] ** (1 / n)
+
+
+# ------------------------------------------------------------------ samples in groups
+
+
+def grouped_mean(
+    values: ArrayLike, groups: ArrayLike, seed: int = 0, resamples: int = 2000
+) -> Estimate:
+    """The mean over samples, where those of one group depend on each other: groups are drawn whole.
+
+    Of differences a_i - b_i, where both come from one input, it is the paired difference.
+    """
+    values = _column(values)
+    return grouped_ratio(values, np.ones_like(values), groups, seed, resamples)
+
+
+def grouped_share(
+    hits: ArrayLike, groups: ArrayLike, seed: int = 0, resamples: int = 2000
+) -> Estimate:
+    """The share of samples with a property, with an interval where all groups agree, too."""
+    estimate = grouped_mean(hits, groups, seed, resamples)
+    return _never_certain(estimate, len(np.unique(groups)))
+
+
+def grouped_ratio(
+    totals: ArrayLike, counts: ArrayLike, groups: ArrayLike, seed: int = 0, resamples: int = 2000
+) -> Estimate:
+    """A ratio of sums over rows, in groups that are drawn whole."""
+    totals, counts = _column(totals), _column(counts)
+    _, group = np.unique(np.asarray(groups), return_inverse=True)
+    _same_length(totals, counts)
+    _same_length(totals, group)
+    totals, counts = (np.bincount(group, column) for column in (totals, counts))
+    return bootstrap_ratio(totals, counts, seed, resamples)
 
 
 # ------------------------------------------------------------------ differences of means

@@ -1,7 +1,7 @@
 """What is drawn from a model, once: a small folder from which everything is measured, anywhere.
 
 summary.json        the run: its config, what came of it, and how much was asked for
-samples...          what the domain draws, see molecules.py and stories.py
+samples...          what the domain draws, see molecules.py, stories.py and playlists.py
 noise.safetensors   a learned kernel and what it is held against; not where nothing is learned
 metrics.jsonl       learning curves
 manifest.json       sizes and checksums, when all is there
@@ -22,6 +22,7 @@ from redraft.evaluation.results import recipe_of
 from redraft.experiments.domain import NOISE, Domain, Drawn, put
 from redraft.experiments.molecules import MOLECULES
 from redraft.experiments.noise import kernel_of
+from redraft.experiments.playlists import PLAYLISTS
 from redraft.experiments.stories import STORIES
 from redraft.folder import MANIFEST, Sealed, explained, read_json, seal
 from redraft.model import Model
@@ -29,7 +30,11 @@ from redraft.sampler import Callback
 
 SUMMARY, CURVES = "summary.json", "metrics.jsonl"
 
-DOMAINS: dict[str, Domain] = {"molecules": MOLECULES, "stories": STORIES}
+DOMAINS: dict[str, Domain] = {
+    "molecules": MOLECULES,
+    "stories": STORIES,
+    "playlists": PLAYLISTS,
+}
 """What is drawn and what is measured, by domain."""
 
 

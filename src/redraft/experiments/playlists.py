@@ -1,0 +1,536 @@
+"""Playlists: what is drawn from a model of them, and what is measured of it.
+
+next-tracks-20.jsonl    the last three tracks of unseen windows, drawn 20 times from the others
+repair.jsonl            the corrupted track of unseen windows, drawn anew, three corruptions
+bound.jsonl             the exact bound on unseen windows
+
+Windows are those of full length, in an order without meaning. Those of one group are not
+independent of each other: intervals are over groups. Where to corrupt depends on how tracks sound,
+so drawing takes all that was prepared (20 MB); what the corrupted track was, a model never reads.
+
+    ndcg@3, hitrate@3     of one draw, as in the paper; a mean over draws, which is the same number
+                          with less chance in it
+    ..._combined          of the three codes of any track that are drawn most often
+    known_tracks          share of what is drawn that is the codes of any track
+    place_smoothness_...  of the transitions into and out of the place, over windows where those of
+                          the original, the corrupted and the repaired one are known
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import compress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from redraft.batches import collate
+from redraft.config import check
+from redraft.data import playlists as data
+from redraft.data.tracks import Triplets
+from redraft.domains import Dataset
+from redraft.evaluation import playlists, results, statistics
+from redraft.evaluation.playlists import CORRUPTIONS, NEXT
+from redraft.evaluation.results import Run
+from redraft.evaluation.statistics import Estimate
+from redraft.experiments import domain, noise
+from redraft.experiments.data import dataset_of
+from redraft.experiments.domain import Asked, keep_rows
+from redraft.experiments.stories import Bound, bounds
+from redraft.model import Model
+from redraft.sampler import Callback
+from redraft.tokenizers import SemanticIdTokenizer
+from redraft.tokenizers.base import EOS, MASK
+from redraft.tokenizers.semantic_id import Codes
+
+REPAIR, BOUND = "repair.jsonl", "bound.jsonl"
+CHOICE = 0
+"""The seed that chooses what is corrupted: the same cases for all models and seeds."""
+
+
+@dataclass(frozen=True)
+class Amounts(domain.Amounts):
+    samples: int = 500
+    """Unseen windows that are continued."""
+    draws: int = 20
+    """Continuations of each."""
+    redrafts: int = 200
+    """Unseen windows that are corrupted and repaired, in each of three ways."""
+    bound: int = 500
+    """Unseen windows on which the exact bound is computed."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.samples:,} playlists continued {self.draws:,} times, {self.redrafts:,} "
+            f"repaired, the bound on {self.bound:,}"
+        )
+
+
+# ------------------------------------------------------------------ windows
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Unseen windows of full length."""
+
+    prepared: data.Prepared
+    tokenizer: SemanticIdTokenizer
+    tracks: np.ndarray
+    """(n, 50)"""
+    groups: np.ndarray
+    """(n,)"""
+
+    @classmethod
+    def of(cls, run: Run, tokenizer: Any) -> "Windows":
+        check(
+            run.config.data.file == data.NAME and isinstance(tokenizer, SemanticIdTokenizer),
+            "this is measured of prepared playlists (data.file playlists), the model has learned "
+            "from made-up ones",
+        )
+        prepared = data.prepared()
+        found, groups = prepared.windows("validation")
+        full = [i for i, tracks in enumerate(found) if len(tracks) == data.WINDOW]
+        check(bool(full), f"no unseen playlist has {data.WINDOW} tracks")
+        return cls(prepared, tokenizer, np.stack([found[i] for i in full]), groups[full])
+
+    def __len__(self) -> int:
+        return len(self.tracks)
+
+    def first(self, n: int) -> range:
+        return range(min(n, len(self)))
+
+    def triplets(self, window: int) -> list[Codes]:
+        return [tuple(codes) for codes in self.tokenizer.codes[self.tracks[window]].tolist()]
+
+    def ids(self, window: int) -> np.ndarray:
+        return np.array(self.tokenizer.ids(self.tracks[window].tolist()))
+
+    def known(self) -> Triplets:
+        """How tracks sound, and their tags."""
+        return self.prepared.catalogue().by_triplet(self.tokenizer.codes)
+
+
+# ------------------------------------------------------------------ drawing
+
+
+@dataclass(frozen=True)
+class Continued:
+    """A window, and what may follow all but its last three tracks."""
+
+    window: int
+    draws: list[list[Codes]]
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """A window where the track of `source` stood at `place`, and what was put in its stead."""
+
+    corruption: str
+    window: int
+    place: int
+    source: int
+    drawn: Codes = ()
+
+    @property
+    def case(self) -> tuple[str, int, int, int]:
+        return self.corruption, self.window, self.place, self.source
+
+    def corrupted(self, items: Sequence[Any]) -> list[Any]:
+        return CORRUPTIONS[self.corruption].apply(items, self.place, self.source)
+
+
+@dataclass(frozen=True)
+class Drawn(domain.Drawn):
+    amounts: Amounts
+
+    def continued(self) -> list[Continued]:
+        rows = self.rows(next_tracks_file(self.amounts))
+        return [Continued(r["window"], [triplets_of(draw) for draw in r["draws"]]) for r in rows]
+
+    def repaired(self) -> list[Repaired]:
+        return [Repaired(**row | {"drawn": tuple(row["drawn"])}) for row in self.rows(REPAIR)]
+
+    def bounds(self) -> list[Bound]:
+        return [Bound(**row) for row in self.rows(BOUND)]
+
+
+def next_tracks_file(amounts: Amounts) -> str:
+    return f"next-tracks-{amounts.draws}.jsonl"
+
+
+def triplets_of(rows: Sequence[Sequence[int | None]]) -> list[Codes]:
+    return [tuple(row) for row in rows]
+
+
+def draw(model: Model, folder: Path, amounts: Amounts, callback: Callback | None = None) -> None:
+    seed = model.config.seed
+    windows = Windows.of(model.trained, dataset_of(model.trained).tokenizer)
+    cases = corrupted(windows, windows.known(), amounts.redrafts)
+    some = windows.first(amounts.samples)
+    tell = partial(continued, model, windows, some, amounts.draws, seed, callback)
+    keep_rows(folder / next_tracks_file(amounts), len(some), tell)
+    keep_rows(folder / REPAIR, len(cases), partial(repaired, model, windows, cases, seed, callback))
+    bounded = windows.first(amounts.bound)
+    keep_rows(folder / BOUND, len(bounded), partial(bounds_of, model, windows, bounded, seed))
+
+
+def continued(
+    model: Model,
+    windows: Windows,
+    some: Sequence[int],
+    draws: int,
+    seed: int,
+    callback: Callback | None = None,
+) -> list[Continued]:
+    """The last three tracks of some windows, each drawn so many times."""
+    hidden = range(data.WINDOW - NEXT, data.WINDOW)
+    rows = [masked(windows, windows.ids(window), hidden) for window in some]
+    found = infilled(model, [row for row in rows for _ in range(draws)], seed, callback)
+    ends = [triplets[-NEXT:] for triplets in found]
+    return [Continued(window, ends[i * draws : (i + 1) * draws]) for i, window in enumerate(some)]
+
+
+def corrupted(windows: Windows, known: Triplets, n: int) -> list[Repaired]:
+    """Three corruptions of each of the first n windows in which all of them change something."""
+    found: list[Repaired] = []
+    for window in range(len(windows)):
+        triplets = windows.triplets(window)
+        audio = known.audio_of(triplets)
+        rng = np.random.default_rng([CHOICE, window])
+        places = {name: kind.places(audio, rng) for name, kind in CORRUPTIONS.items()}
+        own = [Repaired(name, window, *place) for name, place in places.items() if place]
+        if len(own) == len(places) and all(case.corrupted(triplets) != triplets for case in own):
+            found += own
+        if len(found) == n * len(places):
+            break
+    check(bool(found), "in no unseen playlist enough is known of how tracks sound")
+    return found
+
+
+def repaired(
+    model: Model,
+    windows: Windows,
+    cases: Sequence[Repaired],
+    seed: int,
+    callback: Callback | None = None,
+) -> list[Repaired]:
+    """Each case with what the model puts at its place."""
+    rows = [
+        masked(
+            windows,
+            windows.tokenizer.ids(case.corrupted(windows.tracks[case.window])),
+            [case.place],
+        )
+        for case in cases
+    ]
+    found = infilled(model, rows, seed, callback)
+    return [
+        replace(case, drawn=triplets[case.place])
+        for case, triplets in zip(cases, found, strict=True)
+    ]
+
+
+def masked(windows: Windows, ids: Sequence[int] | np.ndarray, places: Sequence[int]) -> np.ndarray:
+    """Ids with the tracks of some places hidden."""
+    rows = np.array(ids).reshape(-1, windows.tokenizer.width)
+    rows[list(places)] = MASK
+    return rows.ravel()
+
+
+@torch.no_grad()
+def infilled(
+    model: Model, rows: Sequence[np.ndarray], seed: int, callback: Callback | None = None
+) -> list[list[Codes]]:
+    """The triplets of rows whose hidden tokens are drawn; an end that is drawn is no code."""
+    longest = len(model.trained.lengths) - 1
+    n = max(map(len, rows))
+    check(n <= longest, f"the playlists have {n} tokens, this model takes at most {longest}")
+    sampler, found = model.sampler(), []
+    for first in range(0, len(rows), model.batch):
+        own = int(np.random.default_rng([seed, first]).integers(2**63))
+        generator = torch.Generator(model.device).manual_seed(own)
+        x = collate(rows[first : first + model.batch], model.device)  # (B, L)
+        x = sampler.infill(x, x == MASK, generator, callback)
+        found += map(model.tokenizer.decode, torch.where(x == EOS, MASK, x).tolist())
+    return found
+
+
+def bounds_of(model: Model, windows: Windows, some: Sequence[int], seed: int) -> list[Bound]:
+    return bounds(model, [windows.ids(window) for window in some], seed)
+
+
+# ------------------------------------------------------------------ measures
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Measures, each a number for every case; NaN where it has none."""
+
+    cases: list[Any]
+    groups: np.ndarray
+    values: dict[str, np.ndarray]
+
+    def estimates(self, seed: int = 0) -> dict[str, Estimate]:
+        """What no case has is left out."""
+        return dict(self._estimates(self.values, statistics.grouped_share, seed))
+
+    def less(self, other: "Columns", seed: int = 0) -> dict[str, Estimate]:
+        """Paired by case; none where the cases differ."""
+        if self.cases != other.cases:
+            return {}
+        apart = {
+            name: own - other.values[name]
+            for name, own in self.values.items()
+            if not name.partition("@")[0].endswith(GIVEN)
+        }
+        return dict(self._estimates(apart, statistics.grouped_mean, seed))
+
+    def _estimates(
+        self, values: dict[str, np.ndarray], shares: Callable[..., Estimate], seed: int
+    ) -> Iterator[tuple[str, Estimate]]:
+        for name, own in values.items():
+            known = np.isfinite(own)
+            if known.any():
+                mean = shares if name.startswith(SHARES) else statistics.grouped_mean
+                yield name, mean(own[known], self.groups[known], seed)
+
+
+SHARES = ("ndcg", "hitrate", "known_tracks", "repair_rate", "exact_recovery")
+"""Measures that are never certain, though all windows agree."""
+GIVEN = ("_original", "_corrupted")
+"""Measures of what no model has changed."""
+
+
+def told(columns: Sequence[Columns], seed: int = 0) -> dict[str, Estimate]:
+    return {name: found for own in columns for name, found in own.estimates(seed).items()}
+
+
+def in_file(estimates: dict[str, Estimate]) -> dict[str, dict[str, float]]:
+    return {name: estimate.to_dict() for name, estimate in estimates.items()}
+
+
+def scores(
+    guesses: Sequence[Sequence[Any]], truths: Sequence[Sequence[Any]]
+) -> dict[str, np.ndarray]:
+    """Of three guesses for each window."""
+    pairs = list(zip(guesses, truths, strict=True))
+    return {
+        "ndcg@3": np.array([playlists.ndcg(*pair) for pair in pairs]),
+        "ndcg@3_any": np.array([playlists.ndcg(*pair, once=False) for pair in pairs]),
+        "hitrate@3": np.array([playlists.hit(*pair) for pair in pairs]),
+    }
+
+
+def next_tracks(windows: Windows, rows: Sequence[Continued]) -> Columns:
+    truths = [windows.triplets(row.window)[-NEXT:] for row in rows]
+    draws = len(rows[0].draws)
+    single = [scores([row.draws[i] for row in rows], truths) for i in range(draws)]
+    values = {name: np.mean([own[name] for own in single], 0) for name in single[0]}
+    known = [
+        [[bool(windows.tokenizer.tracks(triplet)) for triplet in draw] for draw in row.draws]
+        for row in rows
+    ]  # (windows, draws, 3)
+    guesses = [
+        playlists.voted([list(compress(*pair)) for pair in zip(row.draws, own, strict=True)])
+        for row, own in zip(rows, known, strict=True)
+    ]
+    combined = scores(guesses, truths)
+    values |= {f"{name}_combined": combined[name] for name in ("ndcg@3", "hitrate@3")}
+    values["known_tracks"] = np.mean(known, (1, 2))
+    return of_windows(windows, [row.window for row in rows], values)
+
+
+def of_windows(windows: Windows, some: Sequence[int], values: dict[str, np.ndarray]) -> Columns:
+    return Columns(list(some), windows.groups[list(some)], values)
+
+
+def simple(windows: Windows, some: Sequence[int]) -> dict[str, Columns]:
+    """What simple ways to tell the next tracks come to; to them, a track is its codes."""
+    prepared = windows.prepared
+    different, item = np.unique(windows.tokenizer.codes, axis=0, return_inverse=True)
+    item = item.ravel()  # (tracks,)
+    played = [item[tracks] for tracks in prepared.sequences("train")]
+    pieces = [item[tracks] for tracks in prepared.windows("train")[0]]
+    own = item[windows.tracks[list(some)]]  # (n, 50)
+    prefixes, truths = own[:, :-NEXT], own[:, -NEXT:].tolist()
+    return {
+        name: of_windows(windows, some, scores(predict(prefixes).tolist(), truths))
+        for name, predict in playlists.predictors(played, pieces, len(different)).items()
+    }
+
+
+def bound_columns(windows: Windows, bound: Sequence[Bound]) -> Columns:
+    nats, tokens = (np.array([getattr(own, name) for own in bound]) for name in ("nats", "tokens"))
+    values = {"bound_nats_per_token": nats / tokens, "bound_nats_per_track": nats / data.WINDOW}
+    return of_windows(windows, range(len(bound)), values)
+
+
+def repairs(windows: Windows, known: Triplets, rows: Sequence[Repaired]) -> list[Columns]:
+    """Of each corruption."""
+    found = []
+    for name in CORRUPTIONS:
+        own = [row for row in rows if row.corruption == name]
+        measured = [outcome(windows, known, row) for row in own]
+        values = {
+            f"{measure}@{name}": np.array([each[measure] for each in measured])
+            for measure in measured[0]
+        }
+        groups = windows.groups[[row.window for row in own]]
+        found.append(Columns([row.case for row in own], groups, values))
+    return found
+
+
+def outcome(windows: Windows, known: Triplets, row: Repaired) -> dict[str, float]:
+    """All measures of one repair."""
+    original = windows.triplets(row.window)
+    corrupted = row.corrupted(original)
+    after = [*corrupted[: row.place], row.drawn, *corrupted[row.place + 1 :]]
+    states = {"original": original, "corrupted": corrupted, "repaired": after}
+    audio = {state: known.audio_of(own) for state, own in states.items()}
+    near = {state: playlists.smoothness_at(own, row.place) for state, own in audio.items()}
+    if not np.isfinite(list(near.values())).all():
+        near = dict.fromkeys(near, np.nan)  # compared where all three are known
+    return {
+        "repair_rate": playlists.repair_rate(row.drawn, corrupted[row.place]),
+        "exact_recovery": float(row.drawn == original[row.place]),
+        "known_tracks": float(row.drawn in known.place),
+        **{f"smoothness_{state}": playlists.smoothness(own) for state, own in audio.items()},
+        **{f"place_smoothness_{state}": value for state, value in near.items()},
+        **{f"styles_{state}": float(len(known.tags_of(own))) for state, own in states.items()},
+    }
+
+
+def by_chance(windows: Windows, rows: Sequence[Repaired]) -> list[Repaired]:
+    """The same, with a track of any training play at each place."""
+    plays = np.concatenate(windows.prepared.sequences("train"))
+    chosen = plays[np.random.default_rng(CHOICE).integers(len(plays), size=len(rows))]
+    codes = windows.tokenizer.codes[chosen].tolist()
+    return [replace(row, drawn=tuple(own)) for row, own in zip(rows, codes, strict=True)]
+
+
+# ------------------------------------------------------------------ results
+
+
+def next_tracks_result(
+    run: Run,
+    windows: Windows,
+    rows: Sequence[Continued],
+    bound: Sequence[Bound],
+    seed: int = 0,
+) -> tuple[dict[str, Any], list[Columns]]:
+    own = next_tracks(windows, rows)
+    columns = [own, bound_columns(windows, bound)]
+    baselines = simple(windows, own.cases)
+    found = results.result(
+        run,
+        "next-tracks",
+        len(rows),
+        told(columns, seed),
+        groups=len(np.unique(own.groups)),
+        draws=len(rows[0].draws),
+        bound_n=len(bound),
+        baselines={name: in_file(other.estimates(seed)) for name, other in baselines.items()},
+        over_baselines={
+            name: in_file(common(own, other).less(other, seed)) for name, other in baselines.items()
+        },
+    )
+    return found, columns
+
+
+def common(own: Columns, other: Columns) -> Columns:
+    return replace(own, values={name: own.values[name] for name in other.values})
+
+
+def repair_result(
+    run: Run, windows: Windows, rows: Sequence[Repaired], seed: int = 0
+) -> tuple[dict[str, Any], list[Columns]]:
+    known = windows.known()
+    columns = repairs(windows, known, rows)
+    chance = repairs(windows, known, by_chance(windows, rows))
+    seen = sorted({row.window for row in rows})
+    found = results.result(
+        run,
+        "repair",
+        len(seen),
+        told(columns, seed),
+        groups=len(np.unique(windows.groups[seen])),
+        left_out=seen[-1] + 1 - len(seen),
+        baselines={"random": in_file(told(chance, seed))},
+    )
+    return found, columns
+
+
+# ------------------------------------------------------------------ of what was drawn
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Numbers of one model."""
+
+    results: list[dict[str, Any]]
+    columns: dict[str, list[Columns]]
+    """By experiment."""
+
+    def less(self, first: "Measured", seed: int) -> dict[str, dict[str, Estimate]]:
+        """All is about the same windows."""
+        return {
+            experiment: {
+                name: estimate
+                for a, b in zip(own, first.columns[experiment], strict=True)
+                for name, estimate in a.less(b, seed).items()
+            }
+            for experiment, own in self.columns.items()
+        }
+
+
+def measuring(out: Path, asked: Asked) -> Callable[[Drawn], Measured]:
+    return numbers
+
+
+def numbers(own: Drawn) -> Measured:
+    """All experiments on what was drawn from one model."""
+    seed, windows = own.config.seed, Windows.of(own, dataset_of(own).tokenizer)
+    found = {
+        "next-tracks": next_tracks_result(own, windows, own.continued(), own.bounds(), seed),
+        "repair": repair_result(own, windows, own.repaired(), seed),
+    }
+    told = [result for result, _ in found.values()]
+    if kernel := own.kernel():
+        told.append(noise.result(own, kernel, seed))
+    return Measured(told, {name: columns for name, (_, columns) in found.items()})
+
+
+# ------------------------------------------------------------------ of a model
+
+
+def measure_next_tracks(model: Model, dataset: Dataset, asked: Asked) -> dict[str, Any]:
+    windows = Windows.of(model.trained, dataset.tokenizer)
+    some = windows.first(asked.n or Amounts.samples)
+    rows = continued(model, windows, some, Amounts.draws, asked.seed, asked.callback)
+    bound = bounds_of(model, windows, windows.first(Amounts.bound), asked.seed)
+    return next_tracks_result(model.trained, windows, rows, bound, asked.seed)[0]
+
+
+def measure_repair(model: Model, dataset: Dataset, asked: Asked) -> dict[str, Any]:
+    windows = Windows.of(model.trained, dataset.tokenizer)
+    cases = corrupted(windows, windows.known(), asked.n or Amounts.redrafts)
+    rows = repaired(model, windows, cases, asked.seed, asked.callback)
+    return repair_result(model.trained, windows, rows, asked.seed)[0]
+
+
+def check_asked(asked: Asked) -> None:
+    check(not asked.fcd, "--fcd is for molecules, this is about playlists")
+    check(asked.judge is None, "--judge is for stories, this is about playlists")
+    check(asked.samples is None, "--samples is for molecules and stories, this is about playlists")
+
+
+PLAYLISTS = domain.Domain(
+    Drawn,
+    Amounts,
+    check_asked,
+    draw,
+    measuring,
+    {"next-tracks": measure_next_tracks, "repair": measure_repair},
+)

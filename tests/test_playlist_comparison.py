@@ -1,0 +1,276 @@
+"""Playlists through the commands: drawn where the GPU is, measured elsewhere, over groups."""
+
+import gzip
+import json
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mistakes import message
+from tiny import tiny
+
+import redraft
+from redraft import comparison
+from redraft.commands.measuring import Evaluate
+from redraft.config import DataConfig, read_recipe
+from redraft.data import playlists as data
+from redraft.domains import prepare_playlists
+from redraft.evaluation.playlists import CORRUPTIONS
+from redraft.experiments import drawn
+from redraft.experiments import playlists as experiment
+from redraft.experiments.data import dataset_of
+from redraft.experiments.domain import Asked
+from redraft.experiments.playlists import Amounts, Columns, Windows
+from redraft.methods import METHODS
+from redraft.tokenizers.base import EOS, MASK
+
+AMOUNTS = Amounts(samples=7, draws=3, redrafts=4, bound=5)
+EXPERIMENTS = {"mdlm": {"next-tracks", "repair"}, "vsdd": {"next-tracks", "repair", "noise"}}
+TRACKS = 90
+
+
+def rows() -> list[dict]:
+    """Tracks that are known in part, and what lists played of them."""
+    rng = np.random.default_rng(0)
+    made: list[dict] = []
+    for index in range(TRACKS):
+        audio = {"energy": rng.random(), "valence": rng.random(), "tempo": 60 + 90 * rng.random()}
+        tags = [f"genre {index % 5}", f"mood {index % 7}"]
+        known = {"audio": audio if index % 4 else None, "tags": tags if index % 3 else []}
+        made.append({"index": index, "artist": f"artist {index % 9}", "title": str(index), **known})
+    for i in range(240):
+        steps = rng.integers(-3, 4, size=rng.integers(40, 75))
+        own = (i + np.cumsum(steps)) % TRACKS
+        made.append({"kind": "playlist", "group": f"list {i % 80}", "tracks": own.tolist()})
+    return made
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cache")
+    file = folder / "made.jsonl.gz"
+    file.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows()).encode()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REDRAFT_CACHE", str(folder))
+        prepare_playlists(data.Request((str(file),), origin="Made ones"))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def recipes(tmp_path_factory) -> list[str]:
+    folder = tmp_path_factory.mktemp("recipes")
+    for method in EXPERIMENTS:
+        config = tiny(method, steps=4, batch=4, validate=4, log_every=2, device="cpu").to_dict()
+        config["data"] |= {"domain": "playlists", "file": "playlists", "max_length": 150}
+        lines = [f'method = "{method}"']
+        for section in ("data", "noise", "denoiser", "train"):
+            lines.append(f"[{section}]")
+            lines += [f"{k} = {json.dumps(v)}" for k, v in config[section].items() if v is not None]
+        lines += ["[leader]", "block = 2", "batch = 4", "probes = 2"]
+        (folder / f"{method}.toml").write_text("\n".join(lines) + "\n")
+    return [str(folder / f"{method}.toml") for method in EXPERIMENTS]
+
+
+@pytest.fixture(scope="module")
+def there(cache, recipes, tmp_path_factory) -> Path:
+    """A machine without RDKit or the command: trained and drawn, not measured."""
+    out = tmp_path_factory.mktemp("gpu")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("rdkit", "tyro", "transformers"):
+            patch.setitem(sys.modules, name, None)
+        for entry in comparison.contenders(recipes, out):
+            comparison.draw(entry, AMOUNTS)
+    return out
+
+
+@pytest.fixture(scope="module")
+def done(there: Path, recipes, tmp_path_factory) -> Path:
+    """Another machine: what was drawn, without the runs, and its numbers."""
+    out = tmp_path_factory.mktemp("home")
+    for folder in there.glob("*.drawn"):
+        shutil.copytree(folder, out / folder.name)
+    entries = comparison.contenders(recipes, out)
+    comparison.measure(entries, [comparison.draw(entry, AMOUNTS) for entry in entries], out)
+    return out
+
+
+def result(out: Path, name: str) -> dict:
+    return json.loads((out / "results" / "playlists" / f"{name}.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def run(there: Path) -> Path:
+    (found,) = (path.parent for path in there.glob("*mdlm-seed0/config.json"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def model(run: Path) -> redraft.Model:
+    return redraft.load(run, "cpu")
+
+
+@pytest.fixture(scope="module")
+def windows(model) -> Windows:
+    return Windows.of(model.trained, dataset_of(model.trained).tokenizer)
+
+
+# ------------------------------------------------------------------ numbers
+
+
+def test_every_experiment_leaves_a_result(done: Path):
+    for method, experiments in EXPERIMENTS.items():
+        assert len(list(done.glob(f"results/playlists/*-{method}.json"))) == len(experiments)
+        told = result(done, f"next-tracks-{method}")
+        assert (told["n"], told["draws"], told["bound_n"]) == (7, 3, 5)
+        assert {"ndcg@3", "hitrate@3", "hitrate@3_combined", "known_tracks"} <= set(told["metrics"])
+        ways = {"popularity", "frequent", "markov", "neighbours"}
+        assert set(told["baselines"]) == set(told["over_baselines"]) == ways
+        for name, own in told["baselines"].items():
+            apart = told["over_baselines"][name]["hitrate@3"]["value"]
+            value = told["metrics"]["hitrate@3"]["value"]
+            assert apart == pytest.approx(value - own["hitrate@3"]["value"])
+        mended = result(done, f"repair-{method}")
+        assert mended["n"] == 4 and 1 <= mended["groups"] <= 4
+        for name in CORRUPTIONS:
+            assert {f"repair_rate@{name}", f"styles_repaired@{name}"} <= set(mended["metrics"])
+        chance = mended["baselines"]["random"]
+        assert chance["known_tracks@energy"]["value"] == 1
+        same = "smoothness_corrupted@transition"
+        assert chance[same] == mended["metrics"][same]
+
+
+def test_differences_are_those_of_the_results(done: Path, recipes):
+    report = json.loads((done / "comparison.json").read_text())
+    assert report["recipes"] == recipes
+    seen = set()
+    for row in report["differences"]:
+        first, other = (result(done, f"{row['experiment']}-{m}")["metrics"] for m in EXPERIMENTS)
+        seen.add((row["experiment"], row["metric"]))
+        if "place_" not in row["metric"]:  # those may be known of other windows
+            expected = other[row["metric"]]["value"] - first[row["metric"]]["value"]
+            assert row["value"] == pytest.approx(expected, abs=1e-9)
+    assert ("next-tracks", "bound_nats_per_track") in seen
+    assert ("repair", "smoothness_repaired@energy") in seen
+    assert not any("_original" in metric or "_corrupted" in metric for _, metric in seen)
+
+
+@pytest.mark.parametrize(("name", "n"), [("next-tracks", 7), ("repair", 4)])
+def test_a_run_is_evaluated_alike(name, n, run: Path, done: Path, tmp_path: Path, monkeypatch):
+    """Drawn and measured at once, or one after the other: the same numbers."""
+    monkeypatch.setattr(Amounts, "bound", AMOUNTS.bound)
+    monkeypatch.setattr(Amounts, "draws", AMOUNTS.draws)
+    Evaluate(str(run), experiment=name, n=n, out=tmp_path / "results").run()
+    assert result(tmp_path, f"{name}-mdlm") == result(done, f"{name}-mdlm")
+
+
+def test_draws_are_meant_and_combined(windows):
+    """One draw of three is right, twice the first truth comes, and no track has the other codes."""
+    ends = ((i, windows.triplets(i)[-3:]) for i in range(len(windows)))
+    window, truth = next((i, end) for i, end in ends if len(set(end)) == 3)
+    strange = (None, 0, 0)
+    draws = [truth, [truth[0], strange, strange], [strange] * 3]
+    found = experiment.next_tracks(windows, [experiment.Continued(window, draws)]).values
+    first = 1 / (1 + 1 / np.log2(3) + 0.5)
+    assert found["ndcg@3"] == pytest.approx([(1 + first) / 3])
+    assert found["hitrate@3"] == pytest.approx([2 / 3])
+    assert found["known_tracks"] == pytest.approx([4 / 9])
+    assert found["ndcg@3_combined"] == pytest.approx([1])
+    assert found["hitrate@3_combined"] == [1]
+
+
+def test_what_differs_in_its_cases_is_not_compared():
+    a = Columns([1, 2], np.array([0, 0]), {"x": np.array([1.0, 3.0])})
+    assert a.less(replace(a, values={"x": np.array([0.0, np.nan])}))["x"].value == 1
+    assert a.less(replace(a, cases=[1, 3])) == {}
+
+
+# ------------------------------------------------------------------ what is drawn
+
+
+def test_only_hidden_tracks_are_drawn(model, windows, monkeypatch):
+    """The model reads the corrupted playlist, less the corrupted track."""
+    read = []
+
+    def infilled(model, rows, seed, callback):
+        read.extend(rows)
+        return [[(0, 0, 0)] * data.WINDOW for _ in rows]
+
+    monkeypatch.setattr(experiment, "infilled", infilled)
+    cases = experiment.corrupted(windows, windows.known(), 3)
+    assert [case.corruption for case in cases] == [*CORRUPTIONS] * 3
+    for case, row in zip(cases, experiment.repaired(model, windows, cases, 0), strict=True):
+        triplets = windows.triplets(case.window)
+        assert case.corrupted(triplets)[case.place] != triplets[case.place]
+        shown = read.pop(0).reshape(-1, 3)
+        assert (shown[case.place] == MASK).all() and row.drawn == (0, 0, 0)
+        before, after = (windows.ids(case.window).reshape(-1, 3) for _ in range(2))
+        after[case.place] = MASK
+        if CORRUPTIONS[case.corruption].swaps:
+            after[case.source] = before[case.place]
+        assert (shown == after).all()
+    (told,) = experiment.continued(model, windows, [2], 4, 0)
+    assert told.window == 2 and len(told.draws) == 4
+    for row in read:
+        assert (row[:-9] == windows.ids(2)[:-9]).all() and (row[-9:] == MASK).all()
+
+
+def test_an_end_that_is_drawn_is_no_track(model, windows, monkeypatch):
+    sampler = model.sampler()
+    row = windows.ids(0)
+    ended = row.copy()
+    ended[4] = EOS
+    monkeypatch.setattr(type(sampler), "infill", lambda self, x, *rest: x * 0 + x.new_tensor(ended))
+    (found,) = experiment.infilled(model, [experiment.masked(windows, row, [1])], 0)
+    expected = windows.triplets(0)
+    assert found[2:] == expected[2:] and found[1] == (expected[1][0], None, expected[1][2])
+
+
+def test_drawing_is_not_done_twice(there: Path, recipes, done: Path, monkeypatch):
+    monkeypatch.setattr(experiment, "infilled", None)
+    for entry in comparison.contenders(recipes, done):
+        comparison.draw(entry, AMOUNTS)
+    (folder,) = there.glob("*vsdd-seed0.drawn")
+    own = drawn.read(folder)
+    assert isinstance(own, experiment.Drawn) and own.amounts == AMOUNTS
+    assert [len(row.draws) for row in own.continued()] == [3] * 7
+    assert len(own.repaired()) == 4 * len(CORRUPTIONS) and len(own.bounds()) == 5
+
+
+def test_the_first_cases_do_not_depend_on_their_number(windows):
+    known = windows.known()
+    few, more = (experiment.corrupted(windows, known, n) for n in (2, 4))
+    assert few == more[: len(few)]
+
+
+# ------------------------------------------------------------------ mistakes, recipes
+
+
+def test_mistakes(model, windows, run: Path):
+    made_up = replace(model.config, data=DataConfig(domain="playlists"))
+    assert "made-up" in message(
+        Windows.of, replace(model.trained, config=made_up), windows.tokenizer
+    )
+    long = [np.full(153, MASK)]
+    assert "at most 150" in message(experiment.infilled, model, long, 0)
+    assert "about playlists" in message(experiment.check_asked, Asked(fcd=True))
+    assert "about playlists" in message(experiment.check_asked, Asked(judge="gpt2"))
+
+
+def test_what_must_travel_is_named(windows, cache: Path, monkeypatch, tmp_path: Path):
+    shutil.copytree(cache / "playlists", tmp_path / "playlists")
+    (tmp_path / "playlists" / "tracks.safetensors.gz").unlink()
+    alone = data.find(tmp_path / "playlists")
+    assert alone is not None
+    assert "tracks.safetensors.gz" in message(replace(windows, prepared=alone).known)
+
+
+def test_recipes_of_playlists_differ_in_their_noise_alone():
+    recipes = [read_recipe(f"playlists/{method}") for method in METHODS]
+    for part in ("seed", "data", "denoiser", "optimizer", "train"):
+        assert len({repr(getattr(recipe, part)) for recipe in recipes}) == 1
+    (first, *_) = recipes
+    assert first.denoiser.heads == 16 and first.data.max_length == 150
+    assert first.train.seconds == 300
