@@ -26,11 +26,13 @@ BASE = dataclasses.replace(
 
 
 def case(method: str, **changes) -> Config:
-    train = {k: v for k, v in changes.items() if k in ("accumulate", "bound")}
+    train = {k: v for k, v in changes.items() if k in ("accumulate", "bound", "drafts")}
     leader = {k: v for k, v in changes.items() if k in ("credit",)}
+    denoiser = {k: v for k, v in changes.items() if k in ("recall", "evidence")}
     return dataclasses.replace(
         BASE,
         method=method,
+        denoiser=dataclasses.replace(BASE.denoiser, **denoiser),
         train=dataclasses.replace(BASE.train, **train),
         leader=dataclasses.replace(BASE.leader, **leader),
     )
@@ -38,7 +40,8 @@ def case(method: str, **changes) -> Config:
 
 CASES = {
     **{name: case(name) for name in METHODS},
-    "vsdd-sequence": case("vsdd", credit="sequence"),
+    # of central differences in float32 Adam makes much of the last bits, the more so with these on
+    "vsdd-sequence": case("vsdd", credit="sequence", recall=False, evidence=False, drafts=False),
     "vsdd-split": case("vsdd", bound="split"),
     "reinforce-accumulated": case("d3pm-reinforce", accumulate=2),
     "vsdd-accumulated": case("vsdd", accumulate=4),
@@ -93,8 +96,7 @@ def test_two_processes_give_what_one_gives(name: str, together: Path, tmp_path: 
         torch.testing.assert_close(other, value, atol=1e-5, rtol=1e-4, msg=key)
     for key, value in alone.process.state_dict().items():
         other = shared.trained.process.state_dict()[key]
-        # a leader moves by 2e-4; where its gradient is nearly 0, Adam makes much of the last bits
-        torch.testing.assert_close(other, value, atol=5e-5, rtol=1e-4, msg=key)
+        torch.testing.assert_close(other, value, atol=1e-5, rtol=1e-4, msg=key)
     assert shared.trained.summary["bound_end"] == pytest.approx(
         alone.summary["bound_end"], rel=1e-4
     )

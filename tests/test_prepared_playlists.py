@@ -452,7 +452,7 @@ def test_playlists_have_semantic_ids(request_: Request):
 
 BAD = {
     "nothing": ([], "--file"),
-    "no file": (["--file", "{tmp}/none.csv"], "No such file"),
+    "no file": (["--file", "{tmp}/none.csv"], "there is no file"),
     "a folder": (["--file", "{tmp}"], "directory"),
     "empty": (["--file", "{tmp}/empty.csv"], "no playlists"),
     "torn": (["--file", "{tmp}/torn.jsonl.gz"], "no complete gzip"),
@@ -473,7 +473,10 @@ BAD = {
     "no numbers": (["--file", "{tmp}/good.csv", "--embeddings", "{tmp}/nan.npy"], "finite"),
     "pickled": (["--file", "{tmp}/good.csv", "--embeddings", "{tmp}/object.npy"], "numbers"),
     "no npy": (["--file", "{tmp}/good.csv", "--embeddings", "{tmp}/good.csv"], "npy"),
-    "no such npy": (["--file", "{tmp}/good.csv", "--embeddings", "{tmp}/no.npy"], "No such file"),
+    "no such npy": (
+        ["--file", "{tmp}/good.csv", "--embeddings", "{tmp}/no.npy"],
+        "there is no file",
+    ),
     "how many": (["--file", "{tmp}/good.csv", "-n", "5"], "--n is not for playlists"),
 }
 

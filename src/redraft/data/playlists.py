@@ -74,22 +74,15 @@ class Request:
         """What tells it from other requests: files count by what is in them."""
         return {
             "title": self.title,
-            "files": [_digest(file) for file in self.files],
-            "features": _digest(self.features) if self.features else None,
-            "embeddings": _digest(self.embeddings) if self.embeddings else None,
+            "files": [wheels.digest_of(file) for file in self.files],
+            "features": wheels.digest_of(self.features) if self.features else None,
+            "embeddings": wheels.digest_of(self.embeddings) if self.embeddings else None,
         }
 
     @property
     def title(self) -> str:
         names = ", ".join(Path(file).name for file in self.files)
         return self.origin.strip().rstrip(".") if self.origin else f"Playlists of {names}"
-
-
-def _digest(file: str) -> str:
-    try:
-        return wheels.digest(Path(file))
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from None
 
 
 @dataclass(frozen=True)

@@ -224,14 +224,8 @@ class Request:
 
 
 def _digest(file: str) -> str:
-    path = Path(file)
-    check(not path.is_dir(), f"{path} is a folder, a file of stories is needed")
-    try:
-        return wheels.digest(path)
-    except FileNotFoundError:
-        raise UserError(f"there is no file {path}") from None
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    check(not Path(file).is_dir(), f"{file} is a folder, a file of stories is needed")
+    return wheels.digest_of(file)
 
 
 def fetched() -> list[str]:

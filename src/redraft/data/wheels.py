@@ -133,6 +133,16 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def digest_of(file: str) -> str:
+    """Of a file that a user names."""
+    try:
+        return digest(Path(file))
+    except FileNotFoundError:
+        raise UserError(f"there is no file {file}") from None
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from None
+
+
 # ------------------------------------------------------------------ keeping
 
 
