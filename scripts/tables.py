@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from redraft.evaluation.results import named
+
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/experiments.md")
 
@@ -124,19 +126,22 @@ def options(row: dict) -> str:
     return ", ".join(given + row.get("notes", []))
 
 
-def methods(variant: str, folder: Path = ROOT / "results/molecules") -> str:
-    """Generation and re-drafting of all methods that were measured so."""
+def methods(variant: str | None = None, folder: Path = ROOT / "results/molecules") -> str:
+    """Generation and re-drafting of all methods that were measured so, seed by seed."""
     titles = ("method", "steps", "valid, %", "unique, %", "new, %", "diversity")
     levels = ("20", "40", "60")
     rows = []
-    for path in sorted(folder.glob(f"generation-*-{variant}.json")):
+    for path in sorted(folder.glob("generation-*.json")):
         made = json.loads(path.read_text(encoding="utf-8"))
-        redrafted = json.loads((folder / f"redrafting-{made['method']}-{variant}.json").read_text())
+        method, seed = made["method"], made["seed"]
+        if path.name != named(f"generation-{method}", seed, variant):
+            continue
+        redrafted = json.loads((folder / named(f"redrafting-{method}", seed, variant)).read_text())
         found, again = made["metrics"], redrafted["metrics"]
         shares = (found[name] for name in ("validity", "uniqueness", "novelty"))
         rows.append(
             (
-                *(made["method"], f"{made['steps']:,}"),
+                *(method + (f", seed {seed}" if seed else ""), f"{made['steps']:,}"),
                 *(with_interval(share, ".1f", 100) for share in shares),
                 with_interval(found["diversity"], ".3f"),
                 *(with_interval(again[f"validity@{t}"], ".1f", 100) for t in levels),
@@ -188,6 +193,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "tiny-bounds": tiny_bounds,
     "recipe-search": lambda: search("molecules/recipe-search"),
     "leader-search": leader_search,
+    "methods": methods,
     "methods-without-recall": lambda: methods("without-recall"),
     "paper-size-search": lambda: search("molecules/paper-size-search"),
     "denoiser-search": denoiser_search,
