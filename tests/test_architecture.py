@@ -39,6 +39,7 @@ STAGES = [
     "repair",
     "evaluation",
     "model",
+    "playlist",
     "experiments",
     "comparison",
     "terminal",

@@ -187,6 +187,22 @@ def test_infilling_depends_on_nothing_that_was_masked(name):
     assert torch.equal(sampler.infill(x, mask, seeded()), sampler.infill(hidden, mask, seeded()))
 
 
+@pytest.mark.parametrize("name", PROCESSES)
+def test_weaker_infilling_begins_from_what_stands_there(name):
+    """So many steps as the strength says, the context fixed, and not from noise alone."""
+    x, mask = some_tokens(40, 7), torch.zeros(40, 7, dtype=torch.bool)
+    mask[:, 1:4] = True
+    sampler = make_sampler(make_process(name), temperature=0)
+    filled, seen = trace(sampler.infill, x, mask, generator=seeded(), strength=1 / T)
+    assert len(seen) == 1 and torch.equal(filled[~mask], x[~mask])
+    seen_by = Watcher(sampler.denoiser)
+    make_sampler(make_process(name), seen_by).infill(x, mask, seeded(), strength=1 / T)
+    kept = (seen_by.shown[0] == x)[mask].float().mean()
+    assert kept > 0.5  # one step of noise leaves most tokens
+    with pytest.raises(UserError, match="strength must be above 0"):
+        sampler.infill(x, mask, strength=0)
+
+
 class Watcher:
     """A denoiser that remembers what it was shown."""
 

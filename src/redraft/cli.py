@@ -15,6 +15,7 @@ COMMANDS = {
     "infill": "fill the [MASK]s of a sequence",
     "revise": "re-draft sequences: noise them a little, and come back",
     "repair": "bring molecules that do not parse to the nearest ones that do",
+    "playlist": "continue a playlist, or replace what it repeats",
     "evaluate": "the numbers of a trained model, with intervals",
     "noise": "what a learned noise has become, in numbers and maps",
     "compare": "several recipes under one budget, one table with intervals",

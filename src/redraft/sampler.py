@@ -104,12 +104,20 @@ class Sampler:
         mask: Tensor,
         generator: Generators = None,
         callback: Callback | None = None,
+        strength: float = 1.0,
     ) -> Tensor:
-        """x (B, L) with the positions of mask (B, L) drawn anew, given all others."""
+        """x (B, L) with the positions of mask (B, L) drawn anew, given all others.
+
+        Below strength 1 they begin from what they are, taken to t = strength * T.
+        """
         check(bool(mask.any(-1).all()), "nothing to infill: no position is masked")
-        free = mask & (x != PAD)
-        start = torch.where(free, self.coarse.prior(x, generator), x)
-        return self._reverse(start, len(self.times), free, generator, callback)
+        check(0 < strength <= 1, f"strength must be above 0 and at most 1, got {strength}")
+        free, n = mask & (x != PAD), max(round(strength * len(self.times)), 1)
+        if strength == 1:
+            start = self.coarse.prior(x, generator)
+        else:
+            start = self.coarse.corrupt(x, torch.full_like(x[0, :1], n), generator)
+        return self._reverse(torch.where(free, start, x), n, free, generator, callback)
 
     def revise(
         self,

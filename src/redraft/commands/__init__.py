@@ -21,6 +21,7 @@ import tyro
 from redraft.commands.drawing import Infill, Repair, Revise, Sample
 from redraft.commands.learning import Data, Quickstart, Train
 from redraft.commands.measuring import Bench, Compare, Evaluate, Noise
+from redraft.commands.playlist import Playlist
 from redraft.commands.serving import Serve
 from redraft.errors import UserError
 
@@ -32,6 +33,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "infill": Infill,
     "revise": Revise,
     "repair": Repair,
+    "playlist": Playlist,
     "evaluate": Evaluate,
     "noise": Noise,
     "compare": Compare,

@@ -24,9 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from redraft.batches import collate
 from redraft.config import check
 from redraft.data import playlists as data
 from redraft.data.tracks import Triplets
@@ -40,9 +38,10 @@ from redraft.experiments.data import dataset_of
 from redraft.experiments.domain import Asked, keep_rows
 from redraft.experiments.stories import Bound, bounds
 from redraft.model import Model
+from redraft.playlist import drawn
 from redraft.sampler import Callback
 from redraft.tokenizers import SemanticIdTokenizer
-from redraft.tokenizers.base import EOS, MASK
+from redraft.tokenizers.base import MASK
 from redraft.tokenizers.semantic_id import Codes
 
 REPAIR, BOUND = "repair.jsonl", "bound.jsonl"
@@ -239,22 +238,11 @@ def masked(windows: Windows, ids: Sequence[int] | np.ndarray, places: Sequence[i
     return rows.ravel()
 
 
-@torch.no_grad()
 def infilled(
     model: Model, rows: Sequence[np.ndarray], seed: int, callback: Callback | None = None
 ) -> list[list[Codes]]:
-    """The triplets of rows whose hidden tokens are drawn; an end that is drawn is no code."""
-    longest = len(model.trained.lengths) - 1
-    n = max(map(len, rows))
-    check(n <= longest, f"the playlists have {n} tokens, this model takes at most {longest}")
-    sampler, found = model.sampler(), []
-    for first in range(0, len(rows), model.batch):
-        own = int(np.random.default_rng([seed, first]).integers(2**63))
-        generator = torch.Generator(model.device).manual_seed(own)
-        x = collate(rows[first : first + model.batch], model.device)  # (B, L)
-        x = sampler.infill(x, x == MASK, generator, callback)
-        found += map(model.tokenizer.decode, torch.where(x == EOS, MASK, x).tolist())
-    return found
+    """The triplets of rows whose hidden tokens are drawn."""
+    return drawn(model, model.sampler(), rows, [row == MASK for row in rows], seed, callback)
 
 
 def bounds_of(model: Model, windows: Windows, some: Sequence[int], seed: int) -> list[Bound]:
