@@ -14,19 +14,23 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from redraft.data import playlists as data
 from redraft.evaluation.results import named
-from redraft.report import comparisons
-from redraft.report.comparisons import CAPTIONS, Result, Run
+from redraft.report import comparisons, playlists
+from redraft.report.comparisons import Result, Run
 from redraft.report.style import LOOKS, look, save
 
 ROOT = Path(__file__).parents[1]
 
-DRAWN: dict[str, tuple[str, Callable[[Sequence[Result]], Figure]]] = {
-    "validity": ("generation", comparisons.validity),
-    "redrafting": ("redrafting", comparisons.redrafting),
-    "steps": ("steps", comparisons.steps),
+DRAWN: dict[str, tuple[str, str, Callable[[Sequence[Result]], Figure]]] = {
+    "validity": ("molecules", "generation", comparisons.validity),
+    "redrafting": ("molecules", "redrafting", comparisons.redrafting),
+    "steps": ("molecules", "steps", comparisons.steps),
+    "next-tracks": ("playlists", "next-tracks", playlists.next_tracks),
+    "playlist-repair": ("playlists", "repair", playlists.repair),
 }
-"""Figures, of which experiment they are, and how they are drawn."""
+"""Figures, of which domain and experiment they are, and how they are drawn."""
+CAPTIONS = comparisons.CAPTIONS | playlists.CAPTIONS
 
 
 def results_of(experiment: str, folder: Path) -> list[Result]:
@@ -65,12 +69,16 @@ def method_of(path: Path, name: str) -> str:
 
 
 def figures(results: Path, metrics: Sequence[Path]) -> Iterator[tuple[str, Figure]]:
-    for name, (experiment, draw) in DRAWN.items():
-        found = results_of(experiment, results / "molecules")
+    for name, (domain, experiment, draw) in DRAWN.items():
+        found = results_of(experiment, results / domain)
         if found:
             yield name, draw(found)
         else:
-            print(f"{name} is left out: no plain results/molecules/{experiment}-METHOD.json")
+            print(f"{name} is left out: no plain results/{domain}/{experiment}-METHOD.json")
+    if tracks := data.find(data.home(), files=(*data.FOR_TRAINING, *data.FOR_EVALUATION)):
+        yield "neighbours", playlists.neighbours(playlists.sanity(tracks))
+    else:
+        print("neighbours is left out: no playlists are prepared (redraft data playlists)")
     if metrics:
         yield "learning", comparisons.learning(runs_of(metrics))
     else:

@@ -18,10 +18,17 @@ from PIL import Image
 
 from redraft.methods import METHODS
 from redraft.report import comparisons
-from redraft.report.comparisons import CAPTIONS, PAPER, Run
+from redraft.report.comparisons import PAPER, Run
 from redraft.report.style import LOOKS, look
 
 script = runpy.run_path(str(Path(__file__).parents[1] / "scripts" / "figures.py"))
+CAPTIONS: dict[str, str] = script["CAPTIONS"]
+
+
+@pytest.fixture(autouse=True)
+def nothing_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDRAFT_CACHE", str(tmp_path / "cache"))
+
 
 Metrics = dict[str, dict[str, float]]
 
@@ -242,7 +249,7 @@ def test_runs_are_named_by_method_and_by_folder_where_that_is_not_enough(tmp_pat
 
 
 def test_every_figure_has_a_caption_of_one_sentence():
-    assert set(CAPTIONS) == {*script["DRAWN"], "learning"}
+    assert set(CAPTIONS) == {*script["DRAWN"], "learning", "neighbours"}
     for caption in CAPTIONS.values():
         assert caption.endswith(".") and ". " not in caption
     assert set(PAPER) <= set(LOOKS)

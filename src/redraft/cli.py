@@ -19,6 +19,7 @@ COMMANDS = {
     "evaluate": "the numbers of a trained model, with intervals",
     "noise": "what a learned noise has become, in numbers and maps",
     "compare": "several recipes under one budget, one table with intervals",
+    "report": "one HTML file on some runs: numbers, figures, samples, how to reproduce",
     "serve": "a local page: watch a sequence being re-drafted, step by step",
     "bench": "measure speed, as ratios within one run",
 }

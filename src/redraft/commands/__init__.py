@@ -3,6 +3,7 @@
 learning.py    quickstart, data, train
 drawing.py     sample, infill, revise, repair
 measuring.py   evaluate, noise, compare, bench
+reporting.py   report
 serving.py     serve
 
 torch is imported only when something runs, so that `--help` answers at once.
@@ -22,6 +23,7 @@ from redraft.commands.drawing import Infill, Repair, Revise, Sample
 from redraft.commands.learning import Data, Quickstart, Train
 from redraft.commands.measuring import Bench, Compare, Evaluate, Noise
 from redraft.commands.playlist import Playlist
+from redraft.commands.reporting import Report
 from redraft.commands.serving import Serve
 from redraft.errors import UserError
 
@@ -37,6 +39,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "evaluate": Evaluate,
     "noise": Noise,
     "compare": Compare,
+    "report": Report,
     "serve": Serve,
     "bench": Bench,
 }

@@ -6,7 +6,6 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from redraft.commands.drawing import SHIPPED
 from redraft.config import check
 
 HERE = ("127.0.0.1", "localhost", "::1")
@@ -18,11 +17,11 @@ class Serve:
 
     redraft serve
 
-    redraft serve molecules runs/vsdd-1 --port 9000
+    redraft serve molecules runs/stories runs/playlists --port 9000
     """
 
-    models: Annotated[Positional[tuple[str, ...]], arg(metavar="[MODEL...]")] = (SHIPPED,)
-    """Run folders, shipped models or hub ids."""
+    models: Annotated[Positional[tuple[str, ...]], arg(metavar="[MODEL...]")] = ()
+    """Run folders, shipped models or hub ids; by default all shipped ones."""
     port: int = 8765
     """Where the page is to be found; 0 takes any that is free."""
     host: str = HERE[0]
@@ -40,7 +39,7 @@ class Serve:
         )
         missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
         check(not missing, f"redraft serve needs {' and '.join(missing)}: pip install redraft[web]")
+        from redraft.model import shipped
         from redraft.web.server import serve
 
-        models = self.models or (SHIPPED,)
-        serve(models, self.host, self.port, self.anyone_may_connect, self.device)
+        serve(self.models or shipped(), self.host, self.port, self.anyone_may_connect, self.device)

@@ -136,24 +136,29 @@ def result(run: Run, kernel: Kernel, seed: int = 0) -> dict[str, Any]:
 
 def measures(kernel: Kernel, seed: int = 0) -> dict[str, Estimate]:
     """Every measure with its interval over tokens."""
-    M, counts = kernel.M, kernel.counts[EOS:][kernel.valid]
-    seen = np.argsort(-counts, kind="stable")[: int((counts > 0).sum())]
-    columns = kernel.valid[seen]
-    embeddings = kernel.embeddings[kernel.states >= EOS][seen]
-    cosine = cosines(embeddings.astype(np.float64))
-    times = kernel.times.tolist()
-    found = {
-        f"spearman@{t}": spearman(cosine, M[times.index(t)][np.ix_(seen, columns)], seed)
-        for t in times_of(len(kernel))
-    }
-    entropies = row_entropies(M[0])[seen]
-    largest = math.log(M.shape[-1] - 1)
+    times = times_of(len(kernel))
+    found = {f"spearman@{t}": spearman(*among_seen(kernel, t), seed) for t in times}
+    entropies = row_entropies(kernel.M[0])[seen(kernel)]
+    largest = math.log(kernel.M.shape[-1] - 1)
     least = float(entropies.min())
     return found | {
         "entropy_mean": statistics.bootstrap_mean(entropies, seed),
         "entropy_min": Estimate(least, least, least),
         "entropy_share": statistics.bootstrap_mean(entropies / largest, seed),
     }
+
+
+def seen(kernel: Kernel) -> np.ndarray:
+    """Rows of tokens that occur in the training data, the most frequent first."""
+    counts = kernel.counts[EOS:][kernel.valid]
+    return np.argsort(-counts, kind="stable")[: int((counts > 0).sum())]
+
+
+def among_seen(kernel: Kernel, t: int) -> tuple[np.ndarray, np.ndarray]:
+    """(n, n) cosines and transition probabilities at t among those tokens."""
+    rows, M = seen(kernel), kernel.M[kernel.times.tolist().index(t)]
+    embeddings = kernel.embeddings[kernel.states >= EOS][rows]
+    return cosines(embeddings.astype(np.float64)), M[np.ix_(rows, kernel.valid[rows])]
 
 
 def cosines(e: np.ndarray) -> np.ndarray:

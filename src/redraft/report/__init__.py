@@ -4,4 +4,5 @@ figures.py     noise, learning, re-drafting, molecules, methods beside each othe
 molecules.py   files and drawn grids of molecules
 repairs.py     repairs, one a line
 tables.py      numbers as text
+page.py        all of it as one HTML file: runs.py reads, sections.py tells
 """

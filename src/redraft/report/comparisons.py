@@ -20,6 +20,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator, PercentFormatter
 
 from redraft.evaluation.statistics import Estimate, over_seeds
+from redraft.report import paper
 from redraft.report.learning import Row, log_if_far, series, smooth
 from redraft.report.style import GREY, INK, LOOKS, look, styled
 from redraft.report.tables import in_percent
@@ -51,13 +52,9 @@ CAPTIONS = {
 """One sentence each: what to see."""
 
 PAPER = {
-    "mdlm": 0.587,
-    "d3pm-uniform": 0.481,
-    "d3pm-reinforce": 0.620,
-    "fldd": 0.030,
-    "vsdd": 0.843,
+    method: row["validity"] for method, row in paper.NUMBERS["molecules", "generation"].items()
 }
-"""Validity, from the paper's table of generated molecules."""
+"""Validity of generated molecules in the paper, by method."""
 
 PERCENT = PercentFormatter(1, decimals=0, symbol=" %")
 WIDTH = 8.6  # inches: at the width of a README, 10 points are as large as its own letters
@@ -75,19 +72,19 @@ SCALES = {
 @styled
 def redrafting(results: Sequence[Result]) -> Figure:
     """Validity against both scales of noise; a point a level, joined for each run."""
-    figure = _canvas(3.6)
+    figure = canvas(3.6)
     axes = figure.subplots(1, len(SCALES), sharey=True)
     for ax, (scale, label) in zip(axes, SCALES.items(), strict=True):
         absent = []
         for result in ordered(results):
             x, y = levels(result, scale), levels(result, "validity")
-            _marks(ax, result["method"], [(x[n], y[n]) for n in y if n in x])
+            marks(ax, result["method"], [(x[n], y[n]) for n in y if n in x])
             absent += [] if x else [look(result["method"]).name]
         if absent:
             names = ", ".join(dict.fromkeys(absent))
             ax.set_title(f"{names}: nothing noised parses", fontsize=9)
         ax.set_xlabel(label)
-        _quiet(ax)
+        quiet(ax)
     noise = sorted({n for result in results for n in levels(result, "validity")})
     axes[0].set_title(f"noise from the right: {', '.join(map(str, noise))} % of T", fontsize=9)
     axes[0].set_ylabel("valid after re-drafting")
@@ -113,18 +110,18 @@ def _best_first(results: Iterable[Result]) -> list[str]:
 @styled
 def steps(results: Sequence[Result]) -> Figure:
     """Validity by the number of sampling steps, a line a run, named at its end."""
-    figure = _canvas(4.0)
+    figure = canvas(4.0)
     ax = figure.subplots()
     found = [(result["method"], levels(result, "validity")) for result in ordered(results)]
     for method, by_steps in found:
-        _marks(ax, method, [(exactly(n), y) for n, y in by_steps.items()])
+        marks(ax, method, [(exactly(n), y) for n, y in by_steps.items()])
     ticks = sorted({n for _, by_steps in found for n in by_steps})
     ax.set(xscale="log", xlabel="sampling steps", ylabel="valid samples")
     ax.set_xticks(ticks, [str(n) for n in ticks])
     ax.set_xlim(ticks[0] / 1.1, ticks[-1] * 1.05)
     ax.xaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(PERCENT)
-    _quiet(ax)
+    quiet(ax)
     _name_ends(ax, {method: by_steps[max(by_steps)].value for method, by_steps in found})
     return figure
 
@@ -176,13 +173,13 @@ def validity(results: Sequence[Result]) -> Figure:
         runs.setdefault(result["method"], []).append(Estimate(**result["metrics"]["validity"]))
     whole = {method: _of_all(found) for method, found in runs.items()}
     methods = sorted(runs, key=lambda method: whole[method].value)
-    figure = _canvas(0.45 * len(runs) + 1.0)
+    figure = canvas(0.45 * len(runs) + 1.0)
     ax = figure.subplots()
     for row, method in enumerate(methods):
         n = len(runs[method])
         for k, run in enumerate(runs[method]):
             height = row + 0.22 * ((n - 1) / 2 - k)
-            _marks(ax, method, [(run, exactly(height))], markersize=4, capsize=4.5)
+            marks(ax, method, [(run, exactly(height))], markersize=4, capsize=4.5)
         if method in PAPER:
             ax.plot(PAPER[method], row, **PAPER_MARK)
         text = in_percent(whole[method].to_dict()) + (f", {n} seeds" if n > 1 else "")
@@ -190,7 +187,7 @@ def validity(results: Sequence[Result]) -> Figure:
     ax.set_yticks(range(len(methods)), [look(method).name for method in methods])
     ax.set(xlim=(0, 1), ylim=(-0.6, len(methods) - 0.4), xlabel="valid samples")
     ax.xaxis.set_major_formatter(PERCENT)
-    _quiet(ax, "x")
+    quiet(ax, "x")
     header = {"transform": ax.get_yaxis_transform(), "fontsize": 9}
     ax.text(1.02, len(methods) - 0.4, "%, with 95 % interval", **header)
     handle = Line2D([], [], label="the paper's number", **PAPER_MARK)
@@ -228,7 +225,7 @@ def learning(runs: Sequence[Run]) -> Figure:
     curves = {key: [series(run.rows, key, "seconds") for run in runs] for key in CURVES}
     shown = [key for key in CURVES if any(np.isfinite(y).any() for _, y in curves[key])]
     lines = max(math.ceil(len(shown) / 2), 1)
-    figure = _canvas(2.4 * lines + 0.6)
+    figure = canvas(2.4 * lines + 0.6)
     axes = list(figure.subplots(lines, 2, squeeze=False).flat)
     strokes = _strokes(runs)
     for ax, key in zip(axes, shown, strict=False):
@@ -236,7 +233,7 @@ def learning(runs: Sequence[Run]) -> Figure:
             ax.plot(seconds, smooth(values), markevery=0.3, **stroke)
         log_if_far(ax, np.concatenate([values for _, values in curves[key]]))
         ax.set(title=CURVES[key], xlabel="seconds")
-        _quiet(ax)
+        quiet(ax)
     for ax in axes[len(shown) :]:
         ax.set_axis_off()
     handles = [Line2D([], [], label=r.name, **s) for r, s in zip(runs, strokes, strict=True)]
@@ -273,7 +270,7 @@ def ordered(results: Iterable[Result]) -> list[Result]:
     return sorted(results, key=lambda r: (ranks.get(r["method"], -1), r["method"], r["seed"]))
 
 
-def _canvas(height: float) -> Figure:
+def canvas(height: float) -> Figure:
     """With a margin, for pages that are not white."""
     return Figure(figsize=(WIDTH, height), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
 
@@ -289,7 +286,7 @@ def _stroke(method: str) -> dict[str, Any]:
     }
 
 
-def _marks(ax: Axes, method: str, points: Sequence[tuple[Estimate, Estimate]], **more: Any) -> None:
+def marks(ax: Axes, method: str, points: Sequence[tuple[Estimate, Estimate]], **more: Any) -> None:
     """Points with their intervals to both sides, joined by a line."""
     x, y = np.array(points, float).reshape(-1, 2, 3).transpose(1, 2, 0)  # each (3, n)
     bars = {"xerr": _margins(x), "yerr": _margins(y), "elinewidth": 1.2}
@@ -302,7 +299,7 @@ def _margins(interval: np.ndarray) -> np.ndarray:
     return np.maximum([value - low, high - value], 0)
 
 
-def _quiet(ax: Axes, lines: Literal["x", "y"] = "y") -> None:
+def quiet(ax: Axes, lines: Literal["x", "y"] = "y") -> None:
     """A pale grid behind everything."""
     ax.grid(axis=lines, color="#E6E6E6")
     ax.set_axisbelow(True)

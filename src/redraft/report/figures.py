@@ -1,11 +1,12 @@
 """Every figure by its name; each function returns a matplotlib `Figure` or a picture.
 
-style.py         colours, fonts, one look a method, saving
-noise_maps.py    what the noise puts in a token's place
-learning.py      one run over time
-trace.py         a sequence while it is re-drafted
-grid.py          drawn molecules
-comparisons.py   several methods in one figure
+style.py           colours, fonts, one look a method, saving
+noise_maps.py      what the noise puts in a token's place
+noise_scatter.py   the same against embeddings
+learning.py        one run over time
+trace.py           a sequence while it is re-drafted
+grid.py            drawn molecules
+comparisons.py     several methods in one figure
 """
 
 from redraft.report.grid import CELL, molecule_grid

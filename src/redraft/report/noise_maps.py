@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib import colormaps
@@ -15,6 +15,36 @@ from redraft.terminal import times_uniform
 from redraft.tokenizers.base import EOS
 
 
+class Shown(NamedTuple):
+    """The part of a kernel that maps show."""
+
+    times: list[int]
+    states: np.ndarray
+    """(n,) valid states, as numbers from 0 at EOS."""
+    ratios: np.ndarray
+    """(times, n, n) how many times as likely as under uniform noise; NaN on the diagonal."""
+    valid: int
+    """V', of all."""
+
+    @property
+    def bits(self) -> np.ndarray:
+        return in_bits(self.ratios)
+
+
+def shown_part(
+    M: Any, times: Sequence[int] | None = None, frequency: Any = None, largest: int = 24
+) -> Shown:
+    """The `largest` most frequent tokens, without frequencies those that are furthest from uniform.
+
+    Tokens that are replaced by the same ones stand together.
+    """
+    T = len(M)
+    times = sorted({1, (T + 1) // 2, T}) if times is None else list(times)
+    ratios = times_uniform(np.stack([np.asarray(M[t - 1]) for t in times]))
+    states = shown_states(in_bits(ratios), frequency, largest)
+    return Shown(times, states, ratios[:, states][:, :, states], ratios.shape[-1])
+
+
 @styled
 def noise_maps(
     M: Any,
@@ -22,37 +52,47 @@ def noise_maps(
     times: Sequence[int] | None = None,
     frequency: Any = None,
     largest: int = 24,
+    columns: int | None = None,
 ) -> Figure:
     """M_t relative to uniform noise, log2(M_t[i, j] (V' - 1)), at several t; M is (T, V, V).
 
-    Shows the `largest` most frequent tokens, without frequencies those whose rows are furthest from
-    uniform; tokens that are replaced by the same ones stand together. Q may stand for M.
+    Shows what `shown_part` chooses, in as many `columns`, else in one line. Q may stand for M.
     """
-    T, V = len(M), len(tokens)
-    times = sorted({1, (T + 1) // 2, T}) if times is None else list(times)
-    with np.errstate(divide="ignore"):
-        bits = np.log2(times_uniform(np.stack([np.asarray(M[t - 1]) for t in times])))
-    shown = shown_states(bits, frequency, largest)
-    names = [token_name(tokens[EOS + i]) for i in shown]
-    bits = bits[:, shown][:, :, shown]  # (times, n, n)
-    limit = _symmetric_limit(bits)
+    part = shown_part(M, times, frequency, largest)
+    names = [token_name(tokens[EOS + i]) for i in part.states]
+    bits, limit = part.bits, _symmetric_limit(part.bits)
+    columns = min(columns or len(bits), len(bits))
+    lines = math.ceil(len(bits) / columns)
 
     side = min(max(0.2 * len(names), 2.2), 6.0)
-    figure = Figure(figsize=(max(side * len(times) + 2.0, 6.0), side + 1.75), layout="compressed")
-    axes = figure.subplots(1, len(times), squeeze=False, sharey=True)[0]
-    images = [_heat_map(ax, values, names, limit) for ax, values in zip(axes, bits, strict=True)]
-    for ax, t in zip(axes, times, strict=True):
-        ax.set(title=f"t = {t} of {T}", xlabel="to")
-    axes[0].set_ylabel("from")
-    _ratio_bar(figure, images[-1], axes, limit, beyond=bool(np.nanmax(np.abs(bits)) > limit))
+    size = max(side * columns + 2.0, 6.0), (side + 0.75) * lines + 1.0
+    figure = Figure(figsize=size, layout="compressed")
+    axes = figure.subplots(lines, columns, squeeze=False, sharey=True)
+    for ax in axes.flat[len(bits) :]:
+        ax.set_axis_off()
+    shown = axes.flat[: len(bits)]
+    images = [_heat_map(ax, own, names, limit) for ax, own in zip(shown, bits, strict=True)]
+    for ax, t in zip(shown, part.times, strict=True):
+        ax.set(title=f"t = {t} of {len(M)}", xlabel="to")
+    for ax in axes[:, 0]:
+        ax.set_ylabel("from")
+    _ratio_bar(
+        figure, images[-1], axes.ravel(), limit, beyond=bool(np.nanmax(np.abs(bits)) > limit)
+    )
     kind = "most frequent" if frequency is not None else "least uniform"
-    which = f"all {V - EOS}" if len(shown) == V - EOS else f"the {len(shown)} {kind} of {V - EOS}"
+    whole = len(names) == part.valid
+    which = f"all {part.valid}" if whole else f"the {len(names)} {kind} of {part.valid}"
     figure.suptitle(
         f"What the noise puts in a token's place ({which} tokens)\n"
         "red: more often than uniform noise would; blue: less often",
         fontsize=11,
     )
     return figure
+
+
+def in_bits(ratios: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        return np.log2(ratios)
 
 
 def shown_states(bits: np.ndarray, frequency: Any, largest: int) -> np.ndarray:
@@ -90,6 +130,14 @@ def _heat_map(ax: Axes, values: np.ndarray, names: Names, limit: int) -> AxesIma
     return image
 
 
+def power_of_two(k: int) -> str:
+    """
+    >>> power_of_two(3), power_of_two(-2)
+    ('8x', '1/4x')
+    """
+    return f"{2**k}x" if k >= 0 else f"1/{2**-k}x"
+
+
 def _ratio_bar(
     figure: Figure, image: AxesImage, axes: np.ndarray, limit: int, beyond: bool
 ) -> None:
@@ -99,6 +147,6 @@ def _ratio_bar(
     bar = figure.colorbar(
         image, ax=list(axes), extend="both" if beyond else "neither", shrink=0.85, pad=0.02
     )
-    bar.set_ticks(ticks, labels=[f"{2**k}x" if k >= 0 else f"1/{2**-k}x" for k in ticks])
+    bar.set_ticks(ticks, labels=list(map(power_of_two, ticks)))
     bar.set_label("times uniform")
     bar.outline.set_visible(False)  # pyright: ignore

@@ -5,6 +5,7 @@ nor changed. Colours are Okabe and Ito's, which colour-blind readers can tell ap
 is white and opaque, so that ink stays readable on a dark page.
 """
 
+import io
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,6 +59,8 @@ def look(method: str) -> Look:
 
 
 Names = list[str] | tuple[str, ...]
+DOTS = 150
+"""An inch."""
 
 
 @styled
@@ -66,10 +69,18 @@ def save(figure: Figure, path: str | Path) -> Path:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix.lower() == ".svg":
-        figure.savefig(path, format="svg", metadata={"Date": None})
+        path.write_text(svg(figure), encoding="utf-8")
     else:
-        figure.savefig(path, format="png", dpi=150)
+        figure.savefig(path, format="png", dpi=DOTS)
     return path
+
+
+@styled
+def svg(figure: Figure) -> str:
+    """The same figure is the same text; only what is marked as `rasterized` has dots."""
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None}, dpi=DOTS)
+    return text.getvalue()
 
 
 def token_name(token: str, width: int = 10) -> str:
