@@ -331,6 +331,19 @@ def test_no_probability_is_negative(kind, dtype, V, T, schedule):
     assert (last.diagonal(offset=MASK + 1) == 0).all()  # alpha_T = 0: what is replaced never stays
 
 
+@pytest.mark.parametrize("least", [0, 1e-44, 1e-40, 1e-37, 1e-20])
+def test_transitions_that_float32_hardly_holds_spoil_no_loss(least):
+    V, T = 6, 3
+    Q = torch.tensor(substitution_steps(flat_kernel(V, T), alpha_bar("linear", T).numpy())).float()
+    Q[:, 2, 3] = least
+    process = DenseProcess(Q / Q.sum(-1, keepdim=True))
+    x0, xt, t = torch.tensor([[4], [5]]), torch.tensor([[3], [3]]), torch.tensor([1, 2])
+    logits = torch.zeros(2, 1, V).masked_fill(~process.valid, -torch.inf).requires_grad_()
+    loss = process.step_kl(xt, x0, logits, t).sum()  # 2 becomes 3 hardly ever, 4 and 5 often
+    loss.backward()
+    assert loss.isfinite() and logits.grad is not None and logits.grad.isfinite().all()
+
+
 @pytest.mark.parametrize("kind", [*MARKOV, "coupled"])
 @given(V=sizes, L=lengths, T=times, seed=seeds)
 def test_pad_never_moves(kind, V, L, T, seed):

@@ -106,7 +106,7 @@ def log(probs: Tensor) -> Tensor:
 
 def over_evidence(p: Tensor, evidence: Tensor) -> Tensor:
     """p / evidence, and 0 where p is 0 or the evidence impossible, in the backward pass too."""
-    possible = (evidence > 0) & (p > 0)
+    possible = (evidence >= torch.finfo(evidence.dtype).tiny) & (p > 0)
     return torch.where(possible, p / torch.where(possible, evidence, 1), 0)
 
 
