@@ -10,12 +10,13 @@ INSTALLED := .venv/.installed
 export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 
-.PHONY: help quickstart test test-web format clean
+.PHONY: help quickstart test test-web dist format clean
 
 help:
 	@echo "make quickstart   a minute on a CPU: generate, repair, train, re-draft"
 	@echo "make test         lint, format check, types, tests"
 	@echo "make test-web     the page of redraft serve in a real browser, where one can be had"
+	@echo "make dist         sdist and wheel into dist/, and the wheel tried in an empty environment"
 	@echo "make format       format the code and apply the safe lint fixes"
 	@echo "make clean        remove caches and build outputs; .venv and runs stay"
 
@@ -34,6 +35,12 @@ test-web: $(INSTALLED)
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check playwright || true
 	@command -v chromium >/dev/null || apt-get install --yes chromium >/dev/null 2>&1 || true
 	$(BIN)/python -m pytest -rs tests/web/browser.py
+
+# The wheel is made from the sdist, so that both are tried.
+dist: $(INSTALLED)
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python scripts/smoke.py dist/*.whl
 
 format: $(INSTALLED)
 	$(BIN)/ruff format .
