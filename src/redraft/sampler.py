@@ -83,7 +83,13 @@ class Sampler:
     def times(self) -> list[int]:
         """The times at which the denoiser is asked, rising to T."""
         T, n = self.process.T, self.steps or self.process.T
-        return [-(-T * k // n) for k in range(1, n + 1)]
+        late = self.process.lateness
+        return [max(k, math.ceil(T * (k / n) ** late - 1e-9)) for k in range(1, n + 1)]
+
+    def steps_from(self, strength: float) -> int:
+        """How many of the steps lead back from t = strength * T, or from the time nearest to it."""
+        times = [0, *self.times]
+        return min(range(len(times)), key=lambda n: abs(times[n] - strength * self.process.T))
 
     @cached_property
     def coarse(self) -> ForwardProcess:
@@ -112,7 +118,7 @@ class Sampler:
         """
         check(bool(mask.any(-1).all()), "nothing to infill: no position is masked")
         check(0 < strength <= 1, f"strength must be above 0 and at most 1, got {strength}")
-        free, n = mask & (x != PAD), max(round(strength * len(self.times)), 1)
+        free, n = mask & (x != PAD), max(self.steps_from(strength), 1)
         if strength == 1:
             start = self.coarse.prior(x, generator)
         else:
@@ -129,7 +135,7 @@ class Sampler:
     ) -> Tensor:
         """x (B, L) taken to t = strength * T and back; without noising, x is taken for x_t."""
         check(0 <= strength <= 1, f"strength must be in [0, 1], got {strength}")
-        n = round(strength * len(self.times))
+        n = self.steps_from(strength)
         if n == 0:
             return x
         start = x

@@ -21,6 +21,8 @@ from redraft.tokenizers.base import MASK, PAD
 class AbsorbingProcess(MarkovProcess):
     """`alpha_bar` (T + 1,) is the share of tokens not yet masked."""
 
+    lateness = 1.0  # a token that was unmasked stays as it is, late steps or not
+
     def __init__(self, V: int, alpha_bar: Tensor, dtype: torch.dtype = torch.float32):
         super().__init__(V, T=len(alpha_bar) - 1)
         self.register_buffer("alpha_bar", alpha_bar.to(dtype), persistent=False)

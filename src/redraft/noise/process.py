@@ -20,6 +20,9 @@ class ForwardProcess(nn.Module, ABC):
 
     T: int
     V: int
+    lateness: float = 1.5
+    """Fewer steps are at T (k / n) ** lateness: above 1 they crowd towards the clean end, where
+    mistakes are taken back, if tokens can be."""
 
     def __init__(self, V: int, T: int, device: torch.device | None = None):
         super().__init__()
