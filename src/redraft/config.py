@@ -59,7 +59,7 @@ class DataConfig:
 class NoiseConfig:
     T: int = 50
     """Number of diffusion steps."""
-    schedule: Literal["linear", "cosine"] = "linear"
+    schedule: Literal["linear", "cosine", "late"] = "linear"
     """How alpha_bar falls from 1 to 0."""
     rank: int | None = None
     """Rank of the learned A_t; None is the paper's full D x D."""

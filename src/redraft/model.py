@@ -108,7 +108,8 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
         seed, found, drawn = fixed(seed), {}, 0
         while len(found) < n and drawn < most * n:
             share = max(len(found) / drawn, 0.01) if drawn else 1.0
-            wanted = min(int((n - len(found)) / share * 1.1) + 1, most * n - drawn)
+            wanted = int((n - len(found)) / share * 1.1) + 1
+            wanted = min(wanted, 2 * drawn or wanted, most * n - drawn)
             for smiles in self.sample(wanted, seed=seed + drawn, **options):
                 drawn += 1
                 form = canonical(smiles)

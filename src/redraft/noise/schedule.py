@@ -10,7 +10,9 @@ from redraft.errors import UserError
 SCHEDULES = {
     "linear": lambda r: 1 - r,
     "cosine": lambda r: torch.cos(r * math.pi / 2) ** 2,
+    "late": lambda r: 1 - r**1.5,
 }
+"""The share that survives when r of the way is done; `late` has more of its steps near x_0."""
 
 
 def alpha_bar(name: str, T: int) -> Tensor:
