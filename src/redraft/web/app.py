@@ -1,10 +1,7 @@
 """Paths to functions: the page, and what it asks for."""
 
-import asyncio
-import json
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,15 +9,14 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp
 
 from redraft.errors import UserError
-from redraft.model import Model
-from redraft.web import forms, molecules
-from redraft.web.desk import Busy, Desk, Event, Job
+from redraft.web import forms, molecules, playlists, stories
+from redraft.web.desk import Busy, Desk
 from redraft.web.guard import Guard, answer
-from redraft.web.noise import NoiseView
+from redraft.web.shelf import Room, Shelf, Unknown, found
 
 STATIC = Path(__file__).parent / "static"
 KINDS = {
@@ -29,35 +25,6 @@ KINDS = {
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
-
-
-@dataclass(frozen=True)
-class Served:
-    """A model on the page."""
-
-    model: Model
-    noise: NoiseView | None
-
-    @classmethod
-    def of(cls, model: Model) -> "Served":
-        return cls(model, NoiseView.of(model))
-
-    def facts(self, name: str) -> dict[str, Any]:
-        config, process = self.model.config, self.model.trained.process
-        return {
-            "name": name,
-            "domain": config.data.domain,
-            "method": config.method,
-            "T": process.T,
-            "noise": self.noise is not None,
-        }
-
-
-Shelf = Mapping[str, Served]
-
-
-class Unknown(UserError):
-    """A name that is not on the shelf."""
 
 
 def create(shelf: Shelf, desk: Desk | None = None, public: bool = False) -> ASGIApp:
@@ -72,8 +39,10 @@ def create(shelf: Shelf, desk: Desk | None = None, public: bool = False) -> ASGI
     app = FastAPI(
         title="redraft", openapi_url=None, lifespan=lifespan, exception_handlers=dict(COMPLAINTS)
     )
-    for routes in (static_routes(), molecule_routes(shelf, desk), noise_routes(shelf)):
+    for routes in (static_routes(), model_routes(shelf), noise_routes(shelf)):
         app.include_router(routes)
+    for domain, routes_of in ROUTES.items():
+        app.include_router(routes_of(Room(shelf, desk, domain)))
     return Guard(app, public)
 
 
@@ -94,43 +63,92 @@ def _constantly(page: Callable[[], Response]) -> Callable[[], Response]:
     return lambda: page()
 
 
-def molecule_routes(shelf: Shelf, desk: Desk) -> APIRouter:
+def model_routes(shelf: Shelf) -> APIRouter:
     router = APIRouter(prefix="/api")
-
-    def chosen(ask: forms.Form) -> Model:
-        return of_molecules(shelf, ask.model)
-
-    def told(work: Callable[..., None], ask: Any) -> Response:
-        return Told(desk, partial(work, chosen(ask), ask))
 
     @router.get("/models")
     def models() -> dict[str, Any]:
-        facts = [served.facts(name) for name, served in shelf.items()]
-        return {"models": facts, "examples": molecules.EXAMPLES}
+        return {"models": [served.facts(name) for name, served in shelf.items()]}
+
+    return router
+
+
+def molecule_routes(room: Room) -> APIRouter:
+    router = APIRouter(prefix="/api/molecules")
 
     @router.post("/look")
     def look(ask: forms.Look) -> dict[str, Any]:
-        return molecules.look(chosen(ask), ask)
+        return molecules.look(room.asked(ask), ask)
 
     @router.post("/break")
     def broken(ask: forms.Break) -> dict[str, Any]:
-        return molecules.broken(chosen(ask), ask)
+        return molecules.broken(room.asked(ask), ask)
 
     @router.post("/repair")
     async def repair(ask: forms.Repair) -> Response:
-        molecules.check_length(chosen(ask), ask.smiles)
-        return told(molecules.repair, ask)
+        molecules.check_length(room.asked(ask), ask.smiles)
+        return room.told(molecules.repair, ask)
 
     @router.post("/revise")
     async def revise(ask: forms.Revise) -> Response:
-        model = chosen(ask)
+        model = room.asked(ask)
         molecules.check_length(model, ask.smiles)
         model.tokenizer.ids(ask.smiles)  # known tokens alone
-        return told(molecules.revise, ask)
+        return room.told(molecules.revise, ask)
 
     @router.post("/sample")
     async def sample(ask: forms.Sample) -> Response:
-        return told(molecules.sample, ask)
+        return room.told(molecules.sample, ask)
+
+    return router
+
+
+def story_routes(room: Room) -> APIRouter:
+    router = APIRouter(prefix="/api/stories")
+
+    @router.post("/read")
+    def read(ask: forms.Read) -> dict[str, Any]:
+        return stories.read(room.asked(ask), ask)
+
+    @router.post("/infill")
+    async def infill(ask: forms.Infill) -> Response:
+        stories.holes(room.asked(ask), ask)
+        return room.told(stories.infill, ask)
+
+    @router.post("/revise")
+    async def revise(ask: forms.Rewrite) -> Response:
+        stories.whole(room.asked(ask), ask.text)
+        return room.told(stories.revise, ask)
+
+    @router.post("/sample")
+    async def sample(ask: forms.Sample) -> Response:
+        return room.told(stories.sample, ask)
+
+    return router
+
+
+def playlist_routes(room: Room) -> APIRouter:
+    router = APIRouter(prefix="/api/playlists")
+
+    @router.post("/search")
+    def search(ask: forms.Search) -> dict[str, Any]:
+        return playlists.search(room.asked(ask), ask)
+
+    @router.post("/look")
+    def look(ask: forms.Playlist) -> dict[str, Any]:
+        return playlists.look(room.asked(ask), ask)
+
+    @router.post("/continue")
+    async def continued(ask: forms.Continue) -> Response:
+        room.asked(ask).check(ask.tracks)
+        return room.told(playlists.continued, ask)
+
+    @router.post("/redraft")
+    async def redrafted(ask: forms.Redraft) -> Response:
+        library = room.asked(ask)
+        library.check(ask.tracks)
+        playlists.check_places(library, ask)
+        return room.told(playlists.redrafted, ask)
 
     return router
 
@@ -150,64 +168,11 @@ def noise_routes(shelf: Shelf) -> APIRouter:
     return router
 
 
-def found(shelf: Shelf, name: str) -> Served:
-    if name not in shelf:
-        raise Unknown(f"no such model is served; accepted: {', '.join(shelf)}")
-    return shelf[name]
-
-
-def of_molecules(shelf: Shelf, name: str) -> Model:
-    model = found(shelf, name).model
-    if model.config.data.domain != "molecules":
-        raise UserError(f"{name} knows {model.config.data.domain}, not molecules")
-    return model
-
-
-# ------------------------------------------------------------------ streams
-
-
-class Told(StreamingResponse):
-    """A job's events as they come (server-sent); who closes the connection withdraws the job."""
-
-    def __init__(self, desk: Desk, work: Callable[[Job], None]):
-        loop, self.outbox = asyncio.get_running_loop(), asyncio.Queue()
-
-        def tell(event: Event | None) -> None:
-            with suppress(RuntimeError):  # the server has ended
-                loop.call_soon_threadsafe(self.outbox.put_nowait, event)
-
-        self.desk, self.job = desk, Job(work, tell)
-        desk.ask(self.job)  # or says that it is busy
-        super().__init__(self.events(), media_type="text/event-stream")
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self.desk.withdraw(self.job)
-
-    async def events(self) -> AsyncIterator[str]:
-        """While the job waits, every second how long; a comment shows that the line still holds."""
-        yield self.patience()
-        while True:
-            try:
-                event = await asyncio.wait_for(self.outbox.get(), 1)
-            except TimeoutError:
-                yield self.patience()
-                continue
-            if event is None:
-                return
-            yield written(event)
-
-    def patience(self) -> str:
-        waiting = self.desk.waiting(self.job)
-        if waiting is None:
-            return ":\n\n"
-        return written({"kind": "waiting", "ahead": waiting[0], "seconds": waiting[1]})
-
-
-def written(event: Event) -> str:
-    return f"data: {json.dumps(event)}\n\n"
+ROUTES: dict[str, Callable[[Room], APIRouter]] = {
+    "molecules": molecule_routes,
+    "stories": story_routes,
+    "playlists": playlist_routes,
+}
 
 
 # ------------------------------------------------------------------ mistakes

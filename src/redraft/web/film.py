@@ -1,57 +1,64 @@
-"""The steps of a computation as a page shows them: tokens, what changed, what parses, drawn."""
+"""The steps of a computation as a page shows them: tokens, what changed, and what they say."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
-from redraft.terminal import visible
-from redraft.tokenizers.base import EOS, PAD, Tokenizer
+from redraft.sampler import Step
+from redraft.tokenizers.base import EOS, MASK, PAD
 from redraft.web.desk import Job
-from redraft.web.structure import structure
 
 Row = dict[str, Any]
+Look = Callable[[list[Any], Row], Row]
+"""What a domain sees in ids: `tokens` as they are shown, the `text` that they say, and more of its
+own. It is given what it saw in the row before, some of which may still hold."""
 
 
 class Film:
     """Says frames: rows of tokens side by side, marked against the frame before.
 
-    A structure is drawn where a row parses and has changed; the page keeps the one it has.
+    Of a row only what has changed is told; the page keeps the rest.
     """
 
-    def __init__(self, job: Job, tokenizer: Tokenizer):
-        self.job, self.tokenizer = job, tokenizer
-        self.before: list[list[int]] = []
+    def __init__(self, job: Job, look: Look):
+        self.job, self.look = job, look
+        self.before: list[list[Any]] = []
+        self.ids: list[list[Any]] = []
         self.last: list[Row] = []
 
-    def show(self, label: str, rows: Sequence[Sequence[int]], fixed: bool = False) -> None:
+    def show(self, label: str, rows: Sequence[Sequence[Any]], fixed: bool = False) -> None:
         """`fixed` keeps marking against the same frame."""
-        ids = [[i for i in row if i != PAD] for row in rows]
-        before = self.before or ids
-        known = self.last or [{}] * len(ids)
-        self.last = [self._row(*at) for at in zip(ids, before, known, strict=True)]
-        self.before = before if fixed else ids
+        self.ids = [[i for i in row if i != PAD] for row in rows]
+        before = self.before or self.ids
+        known = self.last or [{}] * len(rows)
+        self.last = [self._row(*at) for at in zip(self.ids, before, known, strict=True)]
+        self.before = before if fixed else self.ids
         told = [
-            {k: v for k, v in row.items() if k != "svg" or v != old.get("svg")}
+            dict(fact for fact in row.items() if fact not in old.items())
             for row, old in zip(self.last, known, strict=True)
         ]
         self.job.say("frame", label=label, rows=told)
 
-    def _row(self, ids: list[int], before: list[int], known: Row) -> Row:
-        smiles = self.tokenizer.decode(ids)
-        same = known.get("smiles") == smiles
-        drawn = known.get("svg") if same else structure(smiles)
+    def step(self, step: Step) -> None:
+        """As a callback of the sampler."""
+        self.show(told(step), step.x.tolist())
+
+    def _row(self, ids: list[Any], before: list[Any], known: Row) -> Row:
         changed, cut = marks(before, ids)
         return {
-            "tokens": [visible(self.tokenizer.tokens[i]) for i in ids],
             "end": ids.index(EOS) if EOS in ids else len(ids),
+            "masked": [n for n, i in enumerate(ids) if i == MASK],
             "changed": changed,
             "cut": cut,
-            "smiles": smiles,
-            "svg": drawn,
+            **self.look(ids, known),
         }
 
 
-def marks(before: Sequence[int], after: Sequence[int]) -> tuple[list[int], list[int]]:
+def told(step: Step) -> str:
+    return f"t = {step.t}, {step.n} to go"
+
+
+def marks(before: Sequence[Any], after: Sequence[Any]) -> tuple[list[int], list[int]]:
     """Positions of `after` that are new, and those before which something was left out.
 
     >>> marks("abc", "abd"), marks("abc", "ac"), marks("abc", "abxc")

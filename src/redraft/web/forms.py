@@ -1,16 +1,23 @@
 """What a request may say: every field has a strict type and a limit."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 LONGEST = 400
 """Characters of a SMILES string."""
+PAGES = 4000
+"""Characters of a story."""
+
+TRACKS = 200
+"""Of a playlist."""
 
 Name = Annotated[str, Field(min_length=1, max_length=80)]
 Smiles = Annotated[str, Field(min_length=1, max_length=LONGEST, pattern=r"^[!-~]+$")]
 """Visible ASCII, as SMILES are."""
+Story = Annotated[str, Field(min_length=1, max_length=PAGES, pattern=r"\S")]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
+Strength = Annotated[float, Field(gt=0, le=1)]
 
 
 class Form(BaseModel):
@@ -18,6 +25,26 @@ class Form(BaseModel):
 
     model: Name
     """One of those that are served."""
+
+
+class Drawing(Form):
+    n: Annotated[int, Field(ge=1, le=6)] = 4
+    """Candidates, side by side."""
+    steps: Annotated[int, Field(ge=1, le=1000)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
+    seed: Seed | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Those of the sampler."""
+        return {"steps": self.steps, "temperature": self.temperature}
+
+
+class Sample(Drawing):
+    pass
+
+
+# ------------------------------------------------------------------ molecules
 
 
 class Look(Form):
@@ -34,18 +61,54 @@ class Repair(Look):
     seed: Seed | None = None
 
 
-class Drawing(Form):
-    n: Annotated[int, Field(ge=1, le=6)] = 4
-    """Candidates, side by side."""
-    steps: Annotated[int, Field(ge=1, le=1000)] | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
-    seed: Seed | None = None
-
-
-class Sample(Drawing):
-    pass
-
-
 class Revise(Drawing):
     smiles: Smiles
-    strength: Annotated[float, Field(gt=0, le=1)] = 0.3
+    strength: Strength = 0.3
+
+
+# ------------------------------------------------------------------ stories
+
+
+class Read(Form):
+    text: Story
+
+
+class Infill(Drawing):
+    text: Story
+    hidden: Annotated[list[Annotated[int, Field(ge=0, lt=PAGES)]], Field(max_length=PAGES)] = []
+    """Words of it, counted from 0."""
+
+
+class Rewrite(Drawing):
+    text: Story
+    strength: Strength = 0.3
+
+
+# ------------------------------------------------------------------ playlists
+
+Tracks = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(max_length=TRACKS)]
+"""By their numbers."""
+
+
+class Search(Form):
+    text: Annotated[str, Field(min_length=1, max_length=100)]
+
+
+class Playlist(Form):
+    tracks: Tracks
+
+
+class Voting(Drawing):
+    tracks: Tracks
+    draws: Annotated[int, Field(ge=1, le=20)] = 20
+    """What is put to the vote."""
+
+
+class Continue(Voting):
+    """`n` is how many tracks are to come."""
+
+
+class Redraft(Voting):
+    at: Annotated[list[Annotated[int, Field(ge=1, le=TRACKS)]], Field(max_length=TRACKS)] = []
+    """Places, counted from 1; where none is named, those whose track comes again."""
+    strength: Strength = 1.0

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-LARGEST = 8192
+LARGEST = 32768
 """Bytes of a request's body."""
 HEADERS = {
     "Content-Security-Policy": (

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,14 @@ from redraft.experiments.repair import break_one
 from redraft.model import Model, fixed
 from redraft.noise.draws import Generators
 from redraft.repair import Ids, Repaired, Repairer
+from redraft.report.structure import structure
 from redraft.sampler import Callback, Sampler, Step
 from redraft.terminal import visible
 from redraft.tokenizers.base import EOS, UnknownToken, shorten
 from redraft.tokenizers.smiles import SmilesTokenizer
 from redraft.web import forms
 from redraft.web.desk import Job
-from redraft.web.film import Film
-from redraft.web.structure import structure
+from redraft.web.film import Film, Look, Row
 
 EXAMPLES = {
     "paracetamol": "CC(=O)Nc1ccc(O)cc1",
@@ -38,6 +37,14 @@ BEST = 6
 """Candidates told at the end of a repair."""
 
 Facts = dict[str, Any]
+
+
+def examples(model: Model) -> dict[str, str]:
+    return EXAMPLES
+
+
+def first(model: Model, job: Job) -> None:
+    repair(model, forms.Repair(model="first", smiles="C1CC"), job)
 
 
 # ------------------------------------------------------------------ at once
@@ -81,34 +88,45 @@ def check_length(model: Model, smiles: str) -> None:
 
 
 def sample(model: Model, ask: forms.Sample, job: Job) -> None:
-    film = Film(job, model.tokenizer)
-    model.sample(ask.n, callback=partial(show, film), **options(ask))
+    film = Film(job, sight(model))
+    model.sample(ask.n, seed=ask.seed, callback=film.step, **ask.options)
     finish(job, film, None)
 
 
 def revise(model: Model, ask: forms.Revise, job: Job) -> None:
-    film = Film(job, model.tokenizer)
+    film = Film(job, sight(model))
     film.show("as given", [model.tokenizer.encode(ask.smiles)] * ask.n)
     items = [ask.smiles] * ask.n
-    model.revise(items, ask.strength, callback=partial(show, film), **options(ask))
+    model.revise(items, ask.strength, seed=ask.seed, callback=film.step, **ask.options)
     finish(job, film, ask.smiles)
 
 
-def options(ask: forms.Drawing) -> Facts:
-    return {name: getattr(ask, name) for name in ("steps", "temperature", "seed")}
+def sight(model: Model) -> Look:
+    """A row as SMILES, and drawn where it parses; the page keeps a drawing that it has."""
+    tokenizer = model.tokenizer
 
+    def look(ids: list[int], known: Row) -> Row:
+        smiles = tokenizer.decode(ids)
+        return {
+            "tokens": [visible(tokenizer.tokens[i]) for i in ids],
+            "text": smiles,
+            "svg": known["svg"] if known.get("text") == smiles else structure(smiles),
+        }
 
-def show(film: Film, step: Step) -> None:
-    film.show(f"t = {step.t}, {step.n} to go", step.x.tolist())
+    return look
 
 
 def finish(job: Job, film: Film, given: str | None) -> None:
     """What the last frame holds, side by side."""
-    found = [candidate(row["smiles"], row["svg"], given) for row in film.last]
+    found = [candidate(row["text"], row["svg"], given) for row in film.last]
     valid = sum(c["svg"] is not None for c in found)
     note = f"{valid} of {len(found)} candidates {'is' if valid == 1 else 'are'} valid."
-    against = "to what was given" if given and canonical_or_none(given) else None
+    against = similar_to("what was given") if given and canonical_or_none(given) else ""
     job.say("done", candidates=found, note=note, against=against)
+
+
+def similar_to(what: str) -> str:
+    return f"similarity to {what} (Tanimoto)"
 
 
 def candidate(smiles: str, svg: str | None, reference: str | None, **more: Any) -> Facts:
@@ -116,7 +134,7 @@ def candidate(smiles: str, svg: str | None, reference: str | None, **more: Any) 
     similar = None
     if svg is not None and reference is not None and canonical_or_none(reference) is not None:
         similar = similarity(smiles, reference)
-    return {"smiles": smiles, "svg": svg, "similarity": similar, **more}
+    return {"text": smiles, "svg": svg, "similarity": similar, **more}
 
 
 # ------------------------------------------------------------------ repair
@@ -124,7 +142,7 @@ def candidate(smiles: str, svg: str | None, reference: str | None, **more: Any) 
 
 def repair(model: Model, ask: forms.Repair, job: Job) -> None:
     """The search as it goes: what is put to the parser, and revisions where edits do not help."""
-    search = Search(model, Film(job, model.tokenizer))
+    search = Search(model, Film(job, sight(model)))
     repairer = Watched(
         WatchedSampler(model.trained.denoiser, model.trained.process, watch=search.revised),
         model.tokenizer,
@@ -135,17 +153,17 @@ def repair(model: Model, ask: forms.Repair, job: Job) -> None:
     generator = torch.Generator(model.device).manual_seed(fixed(ask.seed))
     first = repairer.repair(ask.smiles, generator)
     if first.result is None:
-        job.say("done", candidates=[], note=f"Not repaired: {first.remark}.", against=None)
+        job.say("done", candidates=[], note=f"Not repaired: {first.remark}.", against="")
         return
-    reference, against = ask.original, "to the molecule before it was broken"
+    reference, against = ask.original, similar_to("the molecule before it was broken")
     if reference is None:
-        reference, against = first.result, "to the first candidate"
+        reference, against = first.result, similar_to("the first candidate")
     found = [
         candidate(r.result, structure(r.result), reference, edits=r.edits, sure=r.sure)
         for r in repairer.ranked(first)
         if r.result is not None
     ]
-    search.found(found[0]["smiles"])
+    search.found(found[0]["text"])
     job.say("done", candidates=found, note=told(first), against=against)
 
 

@@ -2,16 +2,16 @@
 
 import socket
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import uvicorn
 
 from redraft.errors import UserError
 from redraft.model import load
-from redraft.web.app import Served, Shelf, create
+from redraft.web.app import create
 from redraft.web.desk import Desk, Job
-from redraft.web.forms import Repair
-from redraft.web.molecules import repair
+from redraft.web.shelf import TABS, Served, Shelf
 
 MOST = 128
 """Connections at once."""
@@ -66,9 +66,8 @@ def shelf_of(names: Sequence[str], device: str) -> Shelf:
 
 
 def warm(shelf: Shelf, desk: Desk) -> None:
-    """A first repair for nobody, so that the first person need not wait for what is lazy."""
-    for name, served in shelf.items():
-        if served.model.config.data.domain == "molecules":
-            ask = Repair(model=name, smiles="C1CC")
-            job = Job(lambda job, m=served.model, a=ask: repair(m, a, job), lambda event: None)
-            desk.ask(job)
+    """What is lazy is done before the first person asks."""
+    for served in shelf.values():
+        if served.opened is not None:
+            work = partial(TABS[served.domain].first, served.opened)
+            desk.ask(Job(work, lambda event: None))

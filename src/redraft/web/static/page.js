@@ -1,9 +1,11 @@
-// The tabs, and what they share: asking the server, drawing structures, copying.
+// The tabs, and what they share: their parts, asking the server, small elements.
 
 import { molecules } from "./molecules.js";
 import { noise } from "./noise.js";
+import { playlists } from "./playlists.js";
+import { stories } from "./stories.js";
 
-const TABS = { molecules, noise }; // a new tab is a row here, a button and a section in index.html
+const TABS = { molecules, stories, playlists, noise }; // a new tab is a row here, a button and a section in index.html
 
 async function begin() {
   const known = await ask("models");
@@ -18,7 +20,7 @@ async function begin() {
       if (chosen && focus) tab.focus();
       document.getElementById(tab.getAttribute("aria-controls")).hidden = !chosen;
     }
-    if (!started.has(name)) TABS[name](document.getElementById(name), known);
+    if (!started.has(name)) TABS[name](furnished(name), known);
     started.add(name);
   }
 
@@ -33,9 +35,23 @@ async function begin() {
       history.replaceState(null, "", `#${next}`);
     });
   });
-  const named = () => (location.hash.slice(1) in TABS ? location.hash.slice(1) : "molecules");
+  const served = Object.keys(TABS).find((name) => known.models.some((model) => model.domain === name));
+  const named = () => (location.hash.slice(1) in TABS ? location.hash.slice(1) : served ?? "noise");
   addEventListener("hashchange", () => choose(named()));
   choose(named());
+}
+
+/** A panel with the parts that it shares with others, in words of its own. */
+function furnished(name) {
+  const panel = document.getElementById(name);
+  for (const place of panel.querySelectorAll("[data-part]")) {
+    const part = document.getElementById(`part-${place.dataset.part}`).content.cloneNode(true);
+    for (const word of part.querySelectorAll("[data-word]")) {
+      word.textContent = place.dataset[word.dataset.word] ?? word.textContent;
+    }
+    place.replaceWith(part);
+  }
+  return panel;
 }
 
 // ------------------------------------------------------------------ the server
@@ -96,6 +112,15 @@ export function drawing(svg, label) {
 
 export function fill(select, names) {
   select.replaceChildren(...names.map((name) => element("option", { value: name }, name)));
+}
+
+/** A function that waits until nobody has called it for a moment. */
+export function later(work, pause = 250) {
+  let timer;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(work, pause);
+  };
 }
 
 export function percent(share) {

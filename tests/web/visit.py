@@ -1,0 +1,52 @@
+"""A server as a user starts it, and a browser before it."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@contextmanager
+def serving(*models: str) -> Iterator[str]:
+    """Where `redraft serve` answers."""
+    words = [sys.executable, "-m", "redraft", "serve", *models, "--port", "0"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        found = re.search(r"http://\S+", server.stdout.readline())
+        assert found is not None, "redraft serve said no address"
+        try:
+            yield found[0]
+        finally:
+            server.terminate()
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        sandbox = [] if os.getuid() else ["--no-sandbox"]  # root has none
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=sandbox)
+        yield browser
+        browser.close()
+
+
+def says(page: Any, words: str, where: str = ".status") -> None:
+    """Sooner or later, in the tab that is open; by a locator, for the page's own policy lets
+    nobody evaluate strings."""
+    page.locator(f".panel:not([hidden]) {where}", has_text=words).first.wait_for()
+
+
+def drag(page: Any, first: Any, last: Any) -> None:
+    first.scroll_into_view_if_needed()
+    start, end = first.bounding_box(), last.bounding_box()
+    page.mouse.move(start["x"] + 3, start["y"] + start["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(end["x"] + 3, end["y"] + end["height"] / 2, steps=4)
+    page.mouse.up()
