@@ -105,7 +105,7 @@ def test_marked_places_alone_are_redrafted(client: TestClient, served: Served):
 
 
 def test_without_marks_it_is_those_that_come_again(client: TestClient):
-    frames, end = film(post(client, "playlists/redraft", tracks=[*MINE, 17], draws=2))
+    frames, end = film(post(client, "playlists/redraft", tracks=[*MINE, 17], draws=6, seed=1))
     assert {one["place"] for one in end["candidates"]} == {6}
     frames, end = film(post(client, "playlists/redraft", tracks=MINE, draws=2))
     assert not frames and not end["candidates"] and "mark those" in end["note"]
