@@ -107,6 +107,19 @@ def denoiser_search() -> str:
     return table(titles, cells)
 
 
+def strides() -> str:
+    """Samples in few steps, by where their times lie."""
+    titles = ("model", "steps", "times, u = k/n", "valid, %")
+    cells = (
+        (
+            *(row["model"], str(row["steps"]), row["times"]),
+            with_interval(row["validity"], ".1f", 100),
+        )
+        for row in rows_of("molecules/strides")["rows"]
+    )
+    return table(titles, cells)
+
+
 def leader_search() -> str:
     titles = ("method", "options", "bound", "valid, %", "row entropy over uniform's", "L_ref")
     cells = (
@@ -197,6 +210,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "methods-without-recall": lambda: methods("without-recall"),
     "paper-size-search": lambda: search("molecules/paper-size-search"),
     "denoiser-search": denoiser_search,
+    "strides": strides,
     "repair-molecules": repairs,
     "train-tiny": lambda: train("bench/train-tiny"),
     "train-molecules": lambda: train("bench/train-molecules"),
