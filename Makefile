@@ -34,7 +34,7 @@ test-web: $(INSTALLED)
 	@$(BIN)/python -c 'import playwright' 2>/dev/null || \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check playwright || true
 	@command -v chromium >/dev/null || apt-get install --yes chromium >/dev/null 2>&1 || true
-	$(BIN)/python -m pytest -rs tests/web/browser.py
+	$(BIN)/python -m pytest -rs tests/web/browser.py tests/web/report.py
 
 # The wheel is made from the sdist, so that both are tried.
 dist: $(INSTALLED)

@@ -9,18 +9,7 @@ from typing import Any
 
 import pytest
 from served import playlist_model, story_model
-from visit import CHROMIUM, chromium, drag, says, serving
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed: pip install playwright"
-    )
-    if CHROMIUM is None:
-        pytest.skip("there is no chromium on the PATH: apt-get install chromium")
-    with chromium() as browser:
-        yield browser
+from visit import drag, says, serving, watched
 
 
 @pytest.fixture(scope="module")
@@ -41,21 +30,10 @@ def address(runs: Path) -> Iterator[str]:
 
 @pytest.fixture(params=[(1280, 900), (390, 844)], ids=["desktop", "phone"])
 def page(browser: Any, address: str, request: pytest.FixtureRequest) -> Iterator[Any]:
-    width, height = request.param
-    page = browser.new_page(viewport={"width": width, "height": height})
-    page.set_default_timeout(15_000)
-    complaints: list[str] = []
-    page.on("console", lambda said: said.type == "error" and complaints.append(said.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("dialog", lambda dialog: complaints.append("a dialog") or dialog.dismiss())
-    page.on("response", lambda got: got.status >= 500 and complaints.append(got.url))
-    page.goto(address)
-    page.wait_for_selector(".given svg")
-    yield page
-    overflow = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-    page.close()
-    assert not complaints
-    assert overflow <= 0, "the page is wider than the screen"
+    with watched(browser, *request.param) as page:
+        page.goto(address)
+        page.wait_for_selector(".given svg")
+        yield page
 
 
 def test_a_broken_molecule_is_repaired(page: Any):

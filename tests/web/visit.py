@@ -37,6 +37,23 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
+@contextmanager
+def watched(browser: Any, width: int, height: int, **more: Any) -> Iterator[Any]:
+    """A page of which nobody complains: no error in the console, no failure, nothing too wide."""
+    page = browser.new_page(viewport={"width": width, "height": height}, **more)
+    page.set_default_timeout(15_000)
+    complaints: list[str] = []
+    page.on("console", lambda said: said.type == "error" and complaints.append(said.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("dialog", lambda dialog: complaints.append("a dialog") or dialog.dismiss())
+    page.on("response", lambda got: got.status >= 500 and complaints.append(got.url))
+    yield page
+    overflow = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    page.close()
+    assert not complaints
+    assert overflow <= 0, "the page is wider than the screen"
+
+
 def says(page: Any, words: str, where: str = ".status") -> None:
     """Sooner or later, in the tab that is open; by a locator, for the page's own policy lets
     nobody evaluate strings."""
