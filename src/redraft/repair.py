@@ -24,7 +24,7 @@ from torch import Tensor
 from redraft.batches import collate
 from redraft.config import check
 from redraft.noise.draws import Generators
-from redraft.sampler import Sampler
+from redraft.sampler import Callback, Sampler
 from redraft.tokenizers.base import EOS, MASK, PAD, Tokenizer, UnknownToken, content
 
 Ids = tuple[int, ...]
@@ -78,6 +78,8 @@ class Repairer:
     """Gaps of a sequence that are looked into at once."""
     batch: int = 256
     """Sequences that go through the denoiser together."""
+    watch: Callback | None = None
+    """Sees the steps of revisions."""
 
     def __post_init__(self):
         check(0 < self.level <= 1, f"level must be in (0, 1], got {self.level}")
@@ -116,7 +118,7 @@ class Repairer:
         yield islice((edit for edit, _ in twice if edit not in once and edit != ids), self.pairs)
         x = self.table([self.ended(i) for i in (ids, *starts) for _ in range(self.drafts)])
         for strength in self.strengths:
-            drawn = self.sampler.revise(x, strength, generator=generator)
+            drawn = self.sampler.revise(x, strength, generator=generator, callback=self.watch)
             found = {tuple(content(row)) for row in drawn.tolist()}
             yield sorted(found, key=lambda other: (distance(ids, other), other))
 

@@ -6,17 +6,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from redraft.data.molecules import canonical_or_none
 from redraft.errors import UserError
 from redraft.evaluation.molecules import similarity
 from redraft.experiments.repair import break_one
 from redraft.model import Model, fixed
-from redraft.noise.draws import Generators
 from redraft.repair import Ids, Repaired, Repairer
 from redraft.report.structure import structure
-from redraft.sampler import Callback, Sampler, Step
+from redraft.sampler import Step
 from redraft.terminal import visible
 from redraft.tokenizers.base import EOS, UnknownToken, shorten
 from redraft.tokenizers.smiles import SmilesTokenizer
@@ -144,11 +142,12 @@ def repair(model: Model, ask: forms.Repair, job: Job) -> None:
     """The search as it goes: what is put to the parser, and revisions where edits do not help."""
     search = Search(model, Film(job, sight(model)))
     repairer = Watched(
-        WatchedSampler(model.trained.denoiser, model.trained.process, watch=search.revised),
+        model.sampler(),
         model.tokenizer,
         search.canonical,
         longest=len(model.trained.lengths) - 1,
         batch=model.batch,
+        watch=search.revised,
     )
     generator = torch.Generator(model.device).manual_seed(fixed(ask.seed))
     first = repairer.repair(ask.smiles, generator)
@@ -201,21 +200,6 @@ class Search:
             self.film.show(label, [self.tokenizer.ids(text)], fixed=True)
         except UnknownToken:
             return  # the repair says so itself
-
-
-@dataclass(frozen=True)
-class WatchedSampler(Sampler):
-    watch: Callback | None = None
-
-    def revise(
-        self,
-        x: Tensor,
-        strength: float,
-        noising: bool = True,
-        generator: Generators = None,
-        callback: Callback | None = None,
-    ) -> Tensor:
-        return super().revise(x, strength, noising, generator, callback or self.watch)
 
 
 @dataclass(frozen=True)
