@@ -20,7 +20,7 @@ from redraft import checkpoint, model, trainer
 from redraft.errors import UserError
 from redraft.folder import Sealed, seal, write_tensors
 from redraft.methods import METHODS
-from redraft.noise.committed import CommittedProcess, SettledProcess
+from redraft.noise.committed import CommittedProcess, Draft, SettledProcess
 from redraft.noise.confusion import Confusions
 from redraft.noise.markov import SMALL
 from redraft.noise.semantic import BilinearScores, SemanticProcess
@@ -41,6 +41,25 @@ def test_saved_and_loaded_models_sample_alike(trained, tmp_path: Path):
     assert again.sample(6, seed=1) == trained.sample(6, seed=1)
     assert redraft.load(tmp_path / "model").config == trained.config
     assert "vsdd" in (tmp_path / "model/README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("compact", [False, True])
+def test_the_stacks_of_a_loaded_model_are_built_once(trained, tmp_path: Path, monkeypatch, compact):
+    """They take half a minute at V = 2048."""
+    trained.save_pretrained(tmp_path / "model", compact=compact)
+    built: list[int] = []
+    make = Draft.__init__
+
+    def counted(self: Draft, *given: torch.Tensor) -> None:
+        built.append(1)
+        make(self, *given)
+
+    monkeypatch.setattr(Draft, "__init__", counted)
+    again = redraft.load(tmp_path / "model")
+    assert built == [1]
+    before, after = (model.trained.process for model in (trained, again))
+    assert isinstance(before, CommittedProcess) and isinstance(after, CommittedProcess)
+    assert torch.equal(after.Q_bar, before.Q_bar)
 
 
 def test_saving_over_an_older_model_replaces_it_and_keeps_other_files(trained, tmp_path: Path):

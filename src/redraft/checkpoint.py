@@ -43,7 +43,7 @@ from redraft.folder import (
     written,
 )
 from redraft.methods import entry
-from redraft.noise.committed import CommittedProcess
+from redraft.noise.committed import CommittedProcess, awaiting_state
 from redraft.noise.process import ForwardProcess
 from redraft.tokenizers import Tokenizer
 
@@ -131,12 +131,13 @@ def _read_model(
         )
         if not whole or lengths.sum() == 0 or len(tokens) != len(tokenizer):
             raise UserError(f"{path} does not count the {len(tokenizer)} tokens of tokenizer.json")
-    denoiser, process = build(config, len(tokenizer), len(lengths) - 1)
     parts = unflatten(source.tensors("model"))
     noise = parts.pop("process", {}) | (learning or {})
-    if isinstance(process, CommittedProcess):
-        process = process.kind_of(noise)
-        noise = process.completed(noise) if learning is None else noise
+    with awaiting_state():
+        denoiser, process = build(config, len(tokenizer), len(lengths) - 1)
+        if isinstance(process, CommittedProcess):
+            process = process.kind_of(noise)
+            noise = process.completed(noise) if learning is None else noise
     summary, compact = stored["summary"], stored.get("compact", False)
     with explained(source.folder / "model.safetensors"):
         wanted = {"denoiser": weights(denoiser, compact), "process": process.state_dict()}

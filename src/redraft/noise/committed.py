@@ -7,6 +7,9 @@ learned matters to a run that goes on; what is committed is all that a model nee
 
 import math
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import ClassVar
 
 import torch
@@ -15,6 +18,18 @@ from torch import Tensor
 from redraft.noise.draws import Generators, look_up_inverse, uniform
 from redraft.noise.markov import SMALL, DenseProcess, step_matrices
 from redraft.tokenizers.base import EOS
+
+AWAITED = ContextVar("awaited", default=False)
+
+
+@contextmanager
+def awaiting_state() -> Iterator[None]:
+    """Processes that are made here are built when their state is loaded, and not before."""
+    token = AWAITED.set(True)
+    try:
+        yield
+    finally:
+        AWAITED.reset(token)
 
 
 class CommittedProcess(DenseProcess):
@@ -67,7 +82,8 @@ class CommittedProcess(DenseProcess):
     @torch.no_grad()
     def rebuild(self) -> None:
         """The stacks from what is committed."""
-        self.become(Draft(self.committed_kernel(), self.alpha))
+        if not AWAITED.get():
+            self.become(Draft(self.committed_kernel(), self.alpha))
 
     def become(self, other: DenseProcess) -> None:
         super().become(other)
