@@ -30,13 +30,14 @@ from redraft.config import Config, read_recipe, recipe_names
 from redraft.experiments.drawn import DOMAINS
 from redraft.experiments.editing import Draft
 from redraft.experiments.noise import Kernel
+from redraft.folder import put
 from redraft.report import learned_noise, paper, runs, structure_grid, style
 from redraft.report.markup import Album, Html, joined, tag
 from redraft.report.measures import measure
 from redraft.report.noise_maps import noise_maps
 from redraft.report.noise_scatter import pairs
 from redraft.report.numbers import apart, by_level, measured, named_rows
-from redraft.report.page import Page, page, write
+from redraft.report.page import Page, page
 from redraft.report.runs import Difference, Reported, Told, gather, with_names
 from redraft.report.sections import SECTIONS, SHOWN, edited, marked, samples, toml
 from redraft.tokenizers.base import EOS
@@ -472,15 +473,15 @@ def test_molecules_are_drawn_where_rdkit_is(monkeypatch):
 
 
 def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
-    write("old", tmp_path / "report.html")
+    put(tmp_path / "report.html", b"old")
 
-    def full(self, text, **options):
+    def full(self, content):
         self.touch()
         raise OSError(28, "No space left on device", str(self))
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(OSError, match="No space"):
-        write("new", tmp_path / "report.html")
+        put(tmp_path / "report.html", b"new")
     monkeypatch.undo()
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     assert (tmp_path / "report.html").read_text() == "old"

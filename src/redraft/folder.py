@@ -148,6 +148,16 @@ def settle(path: Path) -> None:
 # ------------------------------------------------------------------ files
 
 
+def put(path: Path, content: bytes) -> None:
+    """A file that is whole, or as it was."""
+    aside = path.with_name(f".{path.name}.new")
+    try:
+        aside.write_bytes(content)
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
 def write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 

@@ -59,6 +59,11 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
     def device(self) -> torch.device:
         return self.trained.denoiser.embeddings.device
 
+    @property
+    def longest(self) -> int:
+        """Tokens that it takes, the end included."""
+        return len(self.trained.lengths) - 1
+
     def sampler(self, **options: Any) -> Sampler:
         """On a GPU in the arithmetic of training, elsewhere in float32."""
         gpu = self.device.type == "cuda"
@@ -80,10 +85,9 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
         `start = "marginal"` begins from what noise makes of the training tokens, not the prior.
         """
         check(n >= 1, f"n must be at least 1, got {n}")
-        longest = len(self.trained.lengths) - 1
         check(
-            length is None or 1 <= length <= longest,
-            f"length must be in 1..{longest}, got {length}",
+            length is None or 1 <= length <= self.longest,
+            f"length must be in 1..{self.longest}, got {length}",
         )
         seed, sampler = fixed(seed), self.sampler(**options)
         lengths = self._lengths(n, length, self._generator(seed))
@@ -181,7 +185,7 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
             self.sampler(**options),
             self.tokenizer,
             self._canonical("repair"),
-            longest=len(self.trained.lengths) - 1,
+            longest=self.longest,
             drafts=drafts,
             batch=self.batch,
         )
@@ -261,10 +265,9 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
         return CANONICAL[domain]
 
     def _fit(self, ids: list[int], item: Any) -> list[int]:
-        longest = len(self.trained.lengths) - 1
-        if len(ids) > longest:
+        if len(ids) > self.longest:
             raise UserError(
-                f"{str(item)[:60]!r} has {len(ids)} tokens, this model takes at most {longest}"
+                f"{str(item)[:60]!r} has {len(ids)} tokens, this model takes at most {self.longest}"
             )
         return ids
 

@@ -251,7 +251,7 @@ class Curator:
     @property
     def most(self) -> int:
         """Tracks that the model reads at once."""
-        return (len(self.model.trained.lengths) - 1) // self.tokenizer.width
+        return self.model.longest // self.tokenizer.width
 
     def continued(
         self,
@@ -424,9 +424,8 @@ def drawn(
     strength: float = 1.0,
 ) -> list[list[Codes]]:
     """The triplets of rows whose free tokens are drawn; an end that is drawn is no code."""
-    longest = len(model.trained.lengths) - 1
-    n = max(map(len, rows))
-    check(n <= longest, f"the playlists have {n} tokens, this model takes at most {longest}")
+    n, most = max(map(len, rows)), model.longest
+    check(n <= most, f"the playlists have {n} tokens, this model takes at most {most}")
     found = []
     for first in range(0, len(rows), model.batch):
         part = slice(first, first + model.batch)

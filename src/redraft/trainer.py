@@ -8,7 +8,6 @@ import copy
 import hashlib
 import json
 import math
-import os
 import shlex
 import shutil
 import signal
@@ -32,7 +31,7 @@ from redraft.denoiser import Denoiser
 from redraft.distributed import agreed, gathered, joined, total, world
 from redraft.domains import Dataset, prepare
 from redraft.errors import Stopped, UserError
-from redraft.folder import explained, locked, publish
+from redraft.folder import explained, locked, publish, put
 from redraft.methods import entry
 from redraft.methods.method import Method
 from redraft.noise.process import ForwardProcess
@@ -351,11 +350,7 @@ class Log:
         path = folder / "metrics.jsonl"
         if path.exists():
             rows = path.read_text(encoding="utf-8", errors="replace").splitlines()
-            aside = path.with_name(f".{path.name}.new")
-            aside.write_text(
-                "".join(f"{r}\n" for r in rows if _step_of(r) <= step), encoding="utf-8"
-            )
-            os.replace(aside, path)
+            put(path, "".join(f"{r}\n" for r in rows if _step_of(r) <= step).encode())
         self.file = path.open("a", encoding="utf-8")
         self.events = SummaryWriter(str(folder / "events"), purge_step=step + 1)
 

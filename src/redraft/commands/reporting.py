@@ -35,13 +35,14 @@ class Report:
 
     def run(self) -> None:
         self.check_flags()
-        from redraft.report.page import page, write
+        from redraft.folder import put
+        from redraft.report.page import page
         from redraft.report.runs import gather
 
         runs = gather(self.runs, self.results, self.samples)
         found = page(runs, self.samples)
         try:
-            write(found.text, self.out)
+            put(self.out, found.text.encode())
             saved = found.album.save(self.figures) if self.figures is not None else []
         except OSError as error:
             raise UserError(f"{error.filename} cannot be written: {error.strerror}") from None

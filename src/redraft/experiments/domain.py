@@ -5,7 +5,6 @@ what is there is not drawn again.
 """
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,7 +16,7 @@ from redraft.errors import UserError
 from redraft.evaluation import stories
 from redraft.evaluation.statistics import Estimate
 from redraft.experiments.noise import Kernel
-from redraft.folder import explained
+from redraft.folder import explained, put
 from redraft.model import Model
 from redraft.sampler import Callback
 
@@ -119,13 +118,6 @@ def keep(path: Path, n: int, make: Callable[[], Sequence[str]]) -> None:
 def keep_rows(path: Path, n: int, make: Callable[[], Sequence[Any]]) -> None:
     """The same of dicts or dataclasses, each a line of JSON."""
     keep(path, n, lambda: [json.dumps(row, default=asdict) for row in make()])
-
-
-def put(path: Path, content: bytes) -> None:
-    """A file that is whole, or as it was."""
-    aside = path.with_name(f".{path.name}.new")
-    aside.write_bytes(content)
-    os.replace(aside, path)
 
 
 def read_lines(path: Path) -> list[str]:

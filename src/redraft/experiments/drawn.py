@@ -19,12 +19,12 @@ from redraft import checkpoint
 from redraft.config import Config
 from redraft.errors import UserError
 from redraft.evaluation.results import recipe_of
-from redraft.experiments.domain import NOISE, Domain, Drawn, put
+from redraft.experiments.domain import NOISE, Domain, Drawn
 from redraft.experiments.molecules import MOLECULES
 from redraft.experiments.noise import kernel_of
 from redraft.experiments.playlists import PLAYLISTS
 from redraft.experiments.stories import STORIES
-from redraft.folder import MANIFEST, Sealed, explained, read_json, seal
+from redraft.folder import MANIFEST, Sealed, explained, put, read_json, seal
 from redraft.model import Model
 from redraft.sampler import Callback
 

@@ -171,7 +171,7 @@ def infilled(
     model: Model, cases: Sequence[Case], trials: int, seed: int, callback: Callback | None = None
 ) -> list[Draft]:
     """Every case in every trial; each trial has random numbers of its own."""
-    most = longest(model)
+    most = model.longest
     for case in cases:
         n = len(case.ids)
         check(n <= most, f"{shorten(case.story)} has {n} tokens, this model takes at most {most}")
@@ -203,13 +203,8 @@ def bpe_of(model: Model) -> BPETokenizer:
     return tokenizer
 
 
-def longest(model: Model) -> int:
-    """Tokens that the model takes, the end included."""
-    return len(model.trained.lengths) - 1
-
-
 def fitting(model: Model, stories: Sequence[str]) -> list[str]:
-    return [own for own in stories if len(model.tokenizer.encode(own)) <= longest(model)]
+    return [own for own in stories if len(model.tokenizer.encode(own)) <= model.longest]
 
 
 # ------------------------------------------------------------------ cases

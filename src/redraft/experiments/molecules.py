@@ -151,7 +151,7 @@ def measure_redrafting(model: Model, data: Dataset, asked: Asked) -> dict[str, A
 
 def measure_repair(model: Model, data: Dataset, asked: Asked) -> dict[str, Any]:
     edits = (1, 2, 3)
-    room = len(model.trained.lengths) - 1 - len(model.tokenizer.ending) - max(edits)
+    room = model.longest - len(model.tokenizer.ending) - max(edits)
     found = [item for item in unseen(data) if len(model.tokenizer.ids(item)) <= room]
     originals = found[: asked.n or 300]
     check(bool(originals), f"no unseen molecule leaves room for {max(edits)} more tokens")

@@ -4,17 +4,18 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import NamedTuple
 
+from redraft.report import structure
 from redraft.report.style import GREY, INK, VERMILLION, Names, token_name
 from redraft.terminal import Frames
 from redraft.tokenizers.base import EOS, PAD
 
-WIDTH, HEIGHT, PICTURE = 880, 260, 300
+WIDTH, HEIGHT = 880, 260
 LEFT, TOP, LINE, LETTER, GAP = 28, 74, 30, 9.7, 9  # pixels, of 16 pixel letters
 SECONDS, REST = 0.16, 3.0
 """That a frame is seen, and the last one."""
 
 Draw = Callable[[str], str | None]
-"""A picture of a text as an SVG of 300 x 220, or None where it is none."""
+"""A picture of a text as `structure` draws it, or None where it is none."""
 
 
 class Shot(NamedTuple):
@@ -77,7 +78,7 @@ def words(shot: Shot) -> Iterator[str]:
     x, y = float(LEFT), float(TOP + LINE)
     for token, changed in zip(shot.tokens, shot.changed, strict=True):
         width = LETTER * len(token)
-        if x + width > WIDTH - PICTURE - LEFT:
+        if x + width > WIDTH - structure.WIDTH - LEFT:
             x, y = float(LEFT), y + LINE
         mark = ' class="new"' if changed else ""
         yield f'<text x="{x:.0f}" y="{y:.0f}"{mark}>{escape(token)}</text>'
@@ -85,10 +86,8 @@ def words(shot: Shot) -> Iterator[str]:
 
 
 def picture(drawn: str | None) -> str:
-    x, y = WIDTH - PICTURE - 8, 38
+    x, y = WIDTH - structure.WIDTH - 8, 38
     if drawn is None:
-        return (
-            f'<text class="label" x="{x + PICTURE / 2:.0f}" y="{y + 110}" '
-            'text-anchor="middle">not valid yet</text>'
-        )
-    return drawn.replace("<svg ", f'<svg x="{x}" y="{y}" width="{PICTURE}" height="220" ', 1)
+        middle = f'x="{x + structure.WIDTH / 2:.0f}" y="{y + structure.HEIGHT / 2:.0f}"'
+        return f'<text class="label" {middle} text-anchor="middle">not valid yet</text>'
+    return structure.placed(drawn, x, y)

@@ -8,7 +8,6 @@ page.js     tells the probability of a cell of a noise map
 import base64
 import hashlib
 from importlib.resources import files
-from pathlib import Path
 from string import Template
 from typing import NamedTuple
 
@@ -73,13 +72,3 @@ def lead(told: Told) -> str:
 
 def count(n: int, what: str) -> str:
     return f"{n} {what}{'s' * (n != 1)}"
-
-
-def write(text: str, path: Path) -> None:
-    """The whole file or none."""
-    aside = path.with_name(f".{path.name}.new")
-    try:
-        aside.write_text(text, encoding="utf-8")
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)

@@ -43,6 +43,11 @@ def structure(smiles: str) -> str | None:
     return cleaned(drawer.GetDrawingText())
 
 
+def placed(drawing: str, x: float, y: float) -> str:
+    """The same as a part of a larger drawing."""
+    return drawing.replace("<svg ", f'<svg x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" ', 1)
+
+
 def cleaned(drawing: str) -> str:
     """RDKit's drawing with nothing but paths, whose attributes are what they should be."""
     root = ElementTree.fromstring(drawing.encode("iso-8859-1"))

@@ -7,7 +7,7 @@ from pathlib import Path
 from redraft.data.molecules import rdkit_version
 from redraft.report.grid import molecule_grid
 from redraft.report.markup import Album, Html, tag
-from redraft.report.structure import HEIGHT, WIDTH, structure
+from redraft.report.structure import HEIGHT, WIDTH, placed, structure
 from redraft.report.style import GREY, shortened
 
 COLUMNS = 4
@@ -47,7 +47,7 @@ def whole(smiles: list[str], drawings: list[str | None]) -> str:
 
 def cell(text: str, drawing: str | None, x: int, y: int) -> str:
     if drawing is not None:
-        return drawing.replace("<svg ", f'<svg x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" ')
+        return placed(drawing, x, y)
     at = f'x="{x + WIDTH / 2}" y="{y + HEIGHT / 2}" text-anchor="middle"'
     look = f'font-family="monospace" font-size="12" fill="{GREY}"'
     return f"<text {at} {look}>{html.escape(shortened(text, 36))}</text>"

@@ -77,7 +77,7 @@ def broken(model: Model, ask: forms.Break) -> Facts:
 
 def check_length(model: Model, smiles: str) -> None:
     tokens = len(SmilesTokenizer.split(smiles))
-    most = len(model.trained.lengths) - 1 - len(model.tokenizer.ending)
+    most = model.longest - len(model.tokenizer.ending)
     if tokens > most:
         raise UserError(f"this has {tokens} tokens, the model takes at most {most}")
 
@@ -145,7 +145,7 @@ def repair(model: Model, ask: forms.Repair, job: Job) -> None:
         model.sampler(),
         model.tokenizer,
         search.canonical,
-        longest=len(model.trained.lengths) - 1,
+        longest=model.longest,
         batch=model.batch,
         watch=search.revised,
     )

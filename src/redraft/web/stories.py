@@ -17,7 +17,7 @@ from torch import Tensor
 from redraft.batches import collate
 from redraft.config import check
 from redraft.errors import UserError
-from redraft.experiments.editing import CAT, LILY, MAX, SAM, TRAIN, longest
+from redraft.experiments.editing import CAT, LILY, MAX, SAM, TRAIN
 from redraft.model import Model, fixed
 from redraft.objective import corrupt, draw_times, ranges, token_losses
 from redraft.tokenizers.base import EOS, MASK, SPECIALS, Tokenizer
@@ -94,7 +94,7 @@ def read(model: Model, ask: forms.Read) -> Facts:
 def ids_of(model: Model, text: str) -> list[int]:
     """A text that the model takes, its end included; `[MASK]` and `[MASK:9]` are masks."""
     ids = model.tokenizer.template(text.strip())
-    tokens, most = (n - len(model.tokenizer.ending) for n in (len(ids), longest(model)))
+    tokens, most = (n - len(model.tokenizer.ending) for n in (len(ids), model.longest))
     check(tokens <= most, f"this has {tokens} tokens, the model takes at most {most}")
     check(tokens > 0, "there is no word in it that the model knows")
     return ids
