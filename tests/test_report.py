@@ -520,7 +520,7 @@ def test_mistakes_get_one_sentence(molecules, tmp_path, monkeypatch):
     def refuse(self, *_, **__):
         raise PermissionError(13, "Permission denied", str(self))
 
-    monkeypatch.setattr(Path, "write_text", refuse)
+    monkeypatch.setattr(Path, "write_bytes", refuse)
     assert "cannot be written: Permission denied" in of(molecules, samples=0)
     monkeypatch.setattr(Path, "iterdir", refuse)
     assert "cannot be read: Permission denied" in of(tmp_path / "empty")
