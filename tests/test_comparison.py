@@ -5,6 +5,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from redraft.cli import main
 from redraft.data.molecules import canonical_or_none
 from redraft.errors import Stopped
 from redraft.evaluation import results
+from redraft.evaluation.statistics import Estimate
 from redraft.experiments import drawn, redrafting, steps
 from redraft.experiments.molecules import SAMPLES, Amounts, Drawn
 
@@ -327,6 +329,15 @@ def test_a_budget_is_the_same_for_all(tmp_path: Path):
         assert entry.config.seed == 3
 
 
+def test_fcd_is_measured_of_all_where_it_is_asked_for(recipes, at_home: Path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcd", SimpleNamespace())
+    where = "redraft.evaluation.molecules.frechet_chemnet_distance"
+    monkeypatch.setattr(where, lambda drawn, *_: Estimate(len(drawn), 1, 90))
+    assert main(["compare", *recipes, *FEW, "--fcd", "--out", str(at_home)]) == 0
+    report = json.loads((at_home / "comparison.json").read_text())
+    assert [found["metrics"]["fcd"]["value"] for found in report["results"]] == [40, 40]
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
@@ -339,9 +350,13 @@ def test_a_budget_is_the_same_for_all(tmp_path: Path):
         (["{lines}"], "knows lines"),
         (["tiny/vsdd", "--judge", "gpt2"], "about molecules"),
         (["tiny/vsdd", "--bound", "5"], "--bound"),
+        (["tiny/vsdd", "--fcd"], "redraft[fcd]"),
     ],
 )
-def test_mistakes_are_told_before_anything_is_trained(flags, said, tmp_path: Path, capsys):
+def test_mistakes_are_told_before_anything_is_trained(
+    flags, said, tmp_path: Path, capsys, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "fcd", None)
     (lines := tmp_path / "own.toml").write_text('[data]\ndomain = "lines"\n')
     flags = [flag.format(lines=lines) for flag in flags]
     assert main(["compare", *flags, "--out", str(tmp_path / "out")]) == 2

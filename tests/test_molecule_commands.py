@@ -1,7 +1,9 @@
 """`redraft sample --valid` and `redraft evaluate`: files that chemists and tables can use."""
 
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
@@ -163,6 +165,7 @@ def test_fcd_is_to_the_unseen_molecules(molecules, run, tmp_path: Path, monkeypa
         given.append((drawn, reference))
         return Estimate(1.5, 1.0, 2.0)
 
+    monkeypatch.setitem(sys.modules, "fcd", SimpleNamespace())
     monkeypatch.setattr("redraft.evaluation.molecules.frechet_chemnet_distance", distance)
     file = tmp_path / "drawn.smi"
     file.write_text("CCO\nCCN\n", encoding="utf-8")
@@ -172,6 +175,13 @@ def test_fcd_is_to_the_unseen_molecules(molecules, run, tmp_path: Path, monkeypa
     ((drawn, reference),) = given
     assert drawn == ["CCO", "CCN"]
     assert set(reference) <= set(bundled().validation) and reference
+
+
+def test_without_its_package_fcd_is_refused_before_anything_is_drawn(molecules, run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcd", None)
+    monkeypatch.setattr(redraft.Model, "sample", lambda *a, **k: pytest.fail("drawn in vain"))
+    code, _, err = run("evaluate", molecules, "--fcd")
+    assert code == 2 and "redraft[fcd]" in err
 
 
 def test_the_training_data_must_be_those_of_the_run(molecules, run, tmp_path: Path):

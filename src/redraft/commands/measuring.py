@@ -196,6 +196,8 @@ class Compare:
     """Unseen stories or playlists on which the exact bound is computed: by default 500."""
     draws: int | None = None
     """Of the next tracks of each playlist: by default 20."""
+    fcd: bool = False
+    """Also the Frechet ChemNet distance of new molecules to all unseen ones (redraft[fcd])."""
     judge: str | None = None
     """Of stories, a language model: smollm2, gpt2 or another hub id, a folder; by default gpt2
     where it can be had, else smollm2."""
@@ -219,7 +221,7 @@ class Compare:
                 yield display.update
 
         entries = contenders(self.recipes, self.out, self.seconds, self.seed, self.data)
-        domain, asked = domain_of(entries), Asked(judge=self.judge)
+        domain, asked = domain_of(entries), Asked(judge=self.judge, fcd=self.fcd)
         domain.check(asked)
         given = {name: getattr(self, name) for name in ("fewer", "redrafts", "bound", "draws")}
         amounts = amounts_of(domain, samples=self.n, **given)

@@ -11,7 +11,8 @@ thing over and over is not diverse. A sample is not paired with itself, only wit
 """
 
 from collections.abc import Collection, Sequence, Set
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -125,6 +126,14 @@ def _parse(smiles: str) -> "Mol":
 # ------------------------------------------------------------------ FCD
 
 
+def chemnet() -> Any:
+    """The package `fcd`."""
+    try:
+        return import_module("fcd")
+    except ImportError:
+        raise UserError("FCD needs an extra package: pip install 'redraft[fcd]'") from None
+
+
 def frechet_chemnet_distance(
     samples: Sequence[str], reference: Sequence[str], seed: int = 0, k: int = 5
 ) -> Estimate:
@@ -133,19 +142,16 @@ def frechet_chemnet_distance(
     |mu - mu'|^2 + tr(C + C' - 2 (C C')^(1/2)) over ChemNet's activations. The interval is from k
     splits of the samples; the reference counts as given. FCD falls as samples are added.
     """
-    try:
-        import fcd  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise UserError("FCD needs an extra package: pip install 'redraft[fcd]'") from None
+    fcd = chemnet()
     valid = sorted(form for smiles in samples if (form := canonical_or_none(smiles)))
     if len(valid) < 2 * k or len(reference) < 2:
         raise UserError(
             f"FCD needs at least {2 * k} valid samples and 2 molecules to compare with, "
             f"got {len(valid)} and {len(reference)}"
         )
-    chemnet = fcd.load_ref_model()
+    network = fcd.load_ref_model()
     generated, expected = (
-        fcd.get_predictions(chemnet, list(smiles), n_jobs=0) for smiles in (valid, reference)
+        fcd.get_predictions(network, list(smiles), n_jobs=0) for smiles in (valid, reference)
     )
     mu, C = expected.mean(0), np.cov(expected.T)
 

@@ -7,7 +7,7 @@ redrafts.jsonl    unseen molecules, noised and brought back
 Drawing needs no RDKit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -104,23 +104,31 @@ def measuring(out: Path, asked: Asked) -> Callable[[Drawn], Measured]:
         raise UserError(
             f"{out} holds all that was drawn; run the same command on it where RDKit is installed"
         )
-    return numbers
+    return partial(numbers, fcd=asked.fcd)
 
 
-def numbers(own: Drawn) -> Measured:
+def numbers(own: Drawn, fcd: bool = False) -> Measured:
     """All experiments on what was drawn from one model."""
-    seed, training, samples = own.config.seed, learned(dataset_of(own)), own.samples()
-    generated = molecules.generation(samples, training, seed)
+    seed, data, samples = own.config.seed, dataset_of(own), own.samples()
+    generated = generation(samples, data, seed, fcd)
     outcomes = redrafting.judged(own.redrafts())
     found = [
         results.result(own, "generation", len(samples), generated),
         redrafting.result(own, outcomes, seed),
     ]
     if by_steps := own.by_steps():
-        found.append(steps.result(own, by_steps, training, seed))
+        found.append(steps.result(own, by_steps, learned(data), seed))
     if kernel := own.kernel():
         found.append(noise.result(own, kernel, seed))
     return Measured(found, [canonical_or_none(s) is not None for s in samples], outcomes)
+
+
+def generation(samples: Sequence[str], data: Dataset, seed: int, fcd: bool) -> dict[str, Estimate]:
+    """Of new molecules; their FCD is to all unseen ones."""
+    found = molecules.generation(samples, learned(data), seed)
+    if fcd:
+        found["fcd"] = molecules.frechet_chemnet_distance(samples, unseen(data), seed)
+    return found
 
 
 # ------------------------------------------------------------------ of a model
@@ -132,9 +140,7 @@ def measure_generation(model: Model, data: Dataset, asked: Asked) -> dict[str, A
     else:
         n = asked.n or Amounts.samples
         drawn = model.sample(n, seed=asked.seed, callback=asked.callback, **asked.options)
-    metrics = molecules.generation(drawn, learned(data), asked.seed)
-    if asked.fcd:
-        metrics["fcd"] = molecules.frechet_chemnet_distance(drawn, unseen(data), asked.seed)
+    metrics = generation(drawn, data, asked.seed, asked.fcd)
     return results.result(model.trained, "generation", len(drawn), metrics)
 
 
@@ -166,6 +172,8 @@ def measure_repair(model: Model, data: Dataset, asked: Asked) -> dict[str, Any]:
 
 def check_asked(asked: Asked) -> None:
     check(asked.judge is None, "--judge is for stories, this is about molecules")
+    if asked.fcd:
+        molecules.chemnet()
 
 
 MOLECULES = domain.Domain(
