@@ -8,10 +8,12 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 from redraft.evaluation.results import named
+from redraft.report.paper import NUMBERS
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/experiments.md")
@@ -141,8 +143,12 @@ def options(row: dict) -> str:
 
 def methods(variant: str | None = None, folder: Path = ROOT / "results/molecules") -> str:
     """Generation and re-drafting of all methods that were measured so, seed by seed."""
-    titles = ("method", "steps", "valid, %", "unique, %", "new, %", "diversity")
     levels = ("20", "40", "60")
+    titles = (
+        *("method", "steps", "the paper's valid, %", "valid, %", "unique, %", "new, %"),
+        *("diversity", "FCD", *(f"re-drafted at {t} %" for t in levels)),
+    )
+    theirs = NUMBERS["molecules", "generation"]
     rows = []
     for path in sorted(folder.glob("generation-*.json")):
         made = json.loads(path.read_text(encoding="utf-8"))
@@ -155,12 +161,15 @@ def methods(variant: str | None = None, folder: Path = ROOT / "results/molecules
         rows.append(
             (
                 *(method + (f", seed {seed}" if seed else ""), f"{made['steps']:,}"),
+                f"{100 * theirs[method]['validity']:.1f}" if method in theirs else "",
                 *(with_interval(share, ".1f", 100) for share in shares),
                 with_interval(found["diversity"], ".3f"),
+                with_interval(found["fcd"], ".2f") if "fcd" in found else "",
                 *(with_interval(again[f"validity@{t}"], ".1f", 100) for t in levels),
             )
         )
-    return table((*titles, *(f"re-drafted at {t} %" for t in levels)), rows)
+    told = [any(column) for column in zip(*rows, strict=True)]
+    return table(compress(titles, told), (compress(row, told) for row in rows))
 
 
 REPAIRERS = {
