@@ -13,7 +13,7 @@ from mistakes import message
 from redraft.cli import main
 from redraft.commands import Train
 from redraft.config import DataConfig
-from redraft.data import playlist_files, playlists, tracks
+from redraft.data import playlist_files, playlists, tracks, wheels
 from redraft.data.playlist_files import AUDIO, Listening, Played, Track
 from redraft.data.playlists import Request
 from redraft.domains import prepare, prepare_playlists
@@ -331,7 +331,7 @@ def test_nothing_is_prepared_twice(request_: Request, monkeypatch, capsys):
         prepare_playlists(Request(request_.files, origin="Others."))
 
 
-@pytest.mark.parametrize("name", [playlists.PLAYS, playlists.FACTS, tracks.KNOWN, tracks.WORDS])
+@pytest.mark.parametrize("name", [playlists.PLAYS, wheels.FACTS, tracks.KNOWN, tracks.WORDS])
 def test_what_was_damaged_is_not_used(name: str, request_: Request, cache: Path):
     prepare_playlists(request_)
     path = cache / "playlists" / name

@@ -133,7 +133,7 @@ def test_another_request_replaces_what_was_prepared(request_: Request):
     assert f"hash of {len(MADE)}," in prepare(CONFIG, 0).origin
 
 
-@pytest.mark.parametrize("name", [stories.IDS, stories.TOKENIZER, stories.FACTS])
+@pytest.mark.parametrize("name", [stories.IDS, stories.TOKENIZER, wheels.FACTS])
 def test_what_was_damaged_is_not_learned_from(name: str, request_: Request, cache: Path):
     prepared(request_)
     path = cache / "stories" / name

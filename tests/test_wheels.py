@@ -248,7 +248,7 @@ def test_stopped_in_the_middle(
 
 SETTING = "import os, pytest, test_wheels; index = test_wheels.Index(pytest.MonkeyPatch()); "
 PREPARE = "test_wheels.molecules.prepare_named('zinc250k'); "
-KILL = "test_wheels.molecules.json.dumps = lambda *_, **__: os.kill(os.getpid(), 9); "
+KILL = "test_wheels.wheels.note = lambda *_, **__: os.kill(os.getpid(), 9); "
 
 
 def start(code: str) -> subprocess.Popen:

@@ -5,7 +5,6 @@ Every molecule is written in one canonical form, which decides the part it falls
 molecule written twice in two ways is never both learned from and judged by.
 """
 
-import json
 import os
 import re
 import signal
@@ -17,7 +16,7 @@ from dataclasses import asdict, dataclass
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from threading import Thread
-from typing import Self
+from typing import Any, Self
 
 from redraft.data import lines, wheels
 from redraft.data.corpus import Corpus
@@ -320,7 +319,7 @@ KNOWN = {
         remark="All our parts are made of it; the test parts of MOSES itself are not used.",
     ),
 }
-CANONICAL, FACTS = "canonical.smi", "prepared.json"
+CANONICAL = "canonical.smi"
 
 
 @dataclass(frozen=True)
@@ -389,19 +388,17 @@ def write_canonical(known: Known, folder: Path, foreground: bool) -> None:
         "source": known.source,
         "census": asdict(survey.census),
         "rdkit": rdkit_version(),
-        "sha256": {path.name: wheels.digest(path) for path in (source, folder / CANONICAL)},
     }
-    (folder / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    wheels.note(folder, (known.molecules, CANONICAL), **facts)
 
 
 def find(known: Known, folder: Path) -> Summary | None:
     """What was prepared, if it is whole and still what it was."""
-    try:
-        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-        summary = Summary(known, folder, Census(**facts["census"]), str(facts["rdkit"]))
-        wanted = {Path(member).name: sha256 for member, sha256 in known.wheel.members.items()}
-        wanted[CANONICAL] = facts["sha256"][CANONICAL]
-        whole = all(wheels.digest(folder / name) == sha256 for name, sha256 in wanted.items())
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return summary if whole else None
+    fetched = {Path(member).name: sha256 for member, sha256 in known.wheel.members.items()}
+
+    def read(facts: dict[str, Any]) -> Summary | None:
+        if any(wheels.digest(folder / name) != sha256 for name, sha256 in fetched.items()):
+            return None
+        return Summary(known, folder, Census(**facts["census"]), str(facts["rdkit"]))
+
+    return wheels.noted(folder, (CANONICAL,), read)

@@ -8,7 +8,6 @@ In the made-up ones tracks lie around the centres of latent genres. A playlist w
 one of its nearest that it has not played yet, and now and then jumps to another genre.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,7 +49,7 @@ def windows(played: np.ndarray, length: int = WINDOW, stride: int = STRIDE) -> l
 
 NAME = "playlists"
 """Of what is prepared, in the cache and in recipes."""
-PLAYS, FACTS, EMBEDDINGS = "playlists.safetensors.gz", "prepared.json", "embeddings.safetensors.gz"
+PLAYS, EMBEDDINGS = "playlists.safetensors.gz", "embeddings.safetensors.gz"
 FOR_TRAINING, FOR_EVALUATION = (PLAYS,), (EMBEDDINGS, tracks.KNOWN, tracks.WORDS)
 PARTS = ("train", "held_out", "validation")
 
@@ -248,7 +247,7 @@ class Prepared:
     def __str__(self) -> str:
         travels, rest = (
             sum((self.folder / name).stat().st_size for name in names) / 1e6
-            for names in ((*FOR_TRAINING, FACTS), FOR_EVALUATION)
+            for names in ((*FOR_TRAINING, wheels.FACTS), FOR_EVALUATION)
         )
         lies = f"lies in: {self.folder} ({travels:.1f} MB to train from, {rest:.1f} MB of tracks)"
         return "\n".join([self.origin, *told(self.counts), lies])
@@ -307,14 +306,12 @@ def find(
 ) -> Prepared | None:
     """What was prepared, if these files of it are whole, and it is what the request asks for."""
     asked = None if request is None else request.facts()
-    try:
-        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-        found = Prepared(folder, str(facts["origin"]), dict(facts["counts"]))
-        whole = all(wheels.digest(folder / name) == facts["sha256"][name] for name in files)
-        same = asked in (None, facts["asked"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return found if whole and same else None
+    return wheels.noted(
+        folder,
+        files,
+        lambda facts: Prepared(folder, str(facts["origin"]), dict(facts["counts"])),
+        asked,
+    )
 
 
 def write(
@@ -341,9 +338,8 @@ def write(
         "origin": _origin(request, gathered),
         "asked": request.facts(),
         "counts": {**gathered.counts, "codes": dict(collisions)},
-        "sha256": {name: wheels.digest(folder / name) for name in (*FOR_TRAINING, *FOR_EVALUATION)},
     }
-    (folder / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    wheels.note(folder, (*FOR_TRAINING, *FOR_EVALUATION), **facts)
 
 
 def _origin(request: Request, gathered: Gathered) -> str:

@@ -173,7 +173,7 @@ MOST = 100_000
 UNSEEN = 5_000
 """Stories that a model is judged by, where others than those of training are given."""
 HUB, FILES = "roneneldan/TinyStories", ("TinyStories-train.txt", "TinyStories-valid.txt")
-IDS, TOKENIZER, FACTS = "stories.safetensors.gz", "tokenizer.json", "prepared.json"
+IDS, TOKENIZER = "stories.safetensors.gz", "tokenizer.json"
 PARTS = ("train", "held_out", "validation")
 
 
@@ -334,15 +334,12 @@ def home() -> Path:
 def find(folder: Path, request: Request | None = None) -> Prepared | None:
     """What was prepared, if it is whole, and is what the request asks for."""
     asked = None if request is None else request.facts()
-    try:
-        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-        found = Prepared(folder, str(facts["origin"]), dict(facts["counts"]))
-        kept = {name: wheels.digest(folder / name) for name in (IDS, TOKENIZER)}
-        whole = kept == facts["sha256"]
-        same = asked in (None, facts["asked"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return found if whole and same else None
+    return wheels.noted(
+        folder,
+        (IDS, TOKENIZER),
+        lambda facts: Prepared(folder, str(facts["origin"]), dict(facts["counts"])),
+        asked,
+    )
 
 
 def write(
@@ -362,13 +359,8 @@ def write(
         counts[name] = {"stories": len(rows), "tokens": sum(map(len, rows)), "long": long}
     (folder / IDS).write_bytes(gzip.compress(format_arrays(arrays), mtime=0))
     (folder / TOKENIZER).write_text(json.dumps(tokenizer) + "\n", encoding="utf-8")
-    facts = {
-        "origin": _origin(gathered, counts),
-        "asked": request.facts(),
-        "counts": counts,
-        "sha256": {name: wheels.digest(folder / name) for name in (IDS, TOKENIZER)},
-    }
-    (folder / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    facts = {"origin": _origin(gathered, counts), "asked": request.facts(), "counts": counts}
+    wheels.note(folder, (IDS, TOKENIZER), **facts)
 
 
 def _origin(gathered: Gathered, counts: Mapping[str, Mapping[str, int]]) -> str:

