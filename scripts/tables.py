@@ -95,8 +95,8 @@ def search(name: str) -> str:
     return table(titles, cells)
 
 
-def denoiser_search() -> str:
-    """What helps any method, seed by seed."""
+def by_seed(name: str) -> str:
+    """What was tried with several seeds."""
     titles = ("method", "options", "bound", "valid, %, by seed")
     cells = (
         (
@@ -104,7 +104,7 @@ def denoiser_search() -> str:
             ", ".join(f"{bound:.3f}" for bound in row["bound_end"]),
             ", ".join(with_interval(share, ".1f", 100) for share in row["validity"]),
         )
-        for row in rows_of("molecules/denoiser-search")["rows"]
+        for row in rows_of(name)["rows"]
     )
     return table(titles, cells)
 
@@ -218,7 +218,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "methods": methods,
     "methods-without-recall": lambda: methods("without-recall"),
     "paper-size-search": lambda: search("molecules/paper-size-search"),
-    "denoiser-search": denoiser_search,
+    "denoiser-search": lambda: by_seed("molecules/denoiser-search"),
+    "kernel-search": lambda: by_seed("molecules/kernel-search"),
     "strides": strides,
     "repair-molecules": repairs,
     "train-tiny": lambda: train("bench/train-tiny"),
