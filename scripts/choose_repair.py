@@ -31,7 +31,7 @@ LEVELS = (0.02, 0.04, 0.08, 0.16, 0.32)
 def held_out(model: Model, n: int, seed: int) -> list[Case]:
     """Molecules that the denoiser has not learned from, each with one random edit."""
     data = dataset_of(model.trained)
-    longest = len(model.trained.lengths) - 2  # one token may be inserted
+    longest = model.longest - 1  # one token may be inserted
     items = [data.tokenizer.decode(ids) for ids in data.held_out if len(ids) <= longest]
     return broken(items[:n], model.tokenizer.tokens[EOS + 1 :], 1, seed)
 
@@ -42,8 +42,7 @@ def measured(repairer: Repairer, cases: Sequence[Case]) -> dict[str, Estimate]:
 
 def main(name: str, n: int, seed: int) -> None:
     model = redraft.load(name, "cpu")
-    longest = len(model.trained.lengths) - 1
-    repairer = Repairer(model.sampler(), model.tokenizer, canonical_or_none, longest)
+    repairer = Repairer(model.sampler(), model.tokenizer, canonical_or_none, model.longest)
     cases = held_out(model, n, seed)
     metrics: dict[str, Estimate] = {}
     for level in LEVELS:

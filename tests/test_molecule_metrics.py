@@ -190,6 +190,18 @@ def test_fcd_is_over_valid_samples(monkeypatch):
         frechet_chemnet_distance(["C1CC"] * 20, ["C", "CCC"])
 
 
+def test_the_reference_of_many_samples_is_looked_at_once(monkeypatch):
+    fake, looked = fake_fcd(), []
+    plain = fake.get_predictions
+    fake.get_predictions = lambda model, smiles, n_jobs: (
+        looked.append(len(smiles)) or plain(model, smiles, n_jobs)
+    )
+    monkeypatch.setitem(sys.modules, "fcd", fake)
+    for length in (1, 2):
+        frechet_chemnet_distance(["C" * length] * 12, ["CC", "CCO", "CCN"])
+    assert sorted(looked) == [3, 12, 12]
+
+
 def test_fcd_names_the_extra_it_needs(monkeypatch):
     monkeypatch.setitem(sys.modules, "fcd", None)
     with pytest.raises(UserError, match=r"redraft\[fcd\]"):

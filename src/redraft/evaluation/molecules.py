@@ -11,6 +11,7 @@ thing over and over is not diverse. A sample is not paired with itself, only wit
 """
 
 from collections.abc import Collection, Sequence, Set
+from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -134,6 +135,19 @@ def chemnet() -> Any:
         raise UserError("FCD needs an extra package: pip install 'redraft[fcd]'") from None
 
 
+def activations_of(smiles: Sequence[str]) -> np.ndarray:
+    """(n, 512) what ChemNet makes of molecules."""
+    fcd = chemnet()
+    return fcd.get_predictions(fcd.load_ref_model(), list(smiles), n_jobs=0)
+
+
+@lru_cache(maxsize=1)
+def moments(reference: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of its activations; kept, since many samples are held against one."""
+    activations = activations_of(reference)
+    return activations.mean(0), np.cov(activations.T)
+
+
 def frechet_chemnet_distance(
     samples: Sequence[str], reference: Sequence[str], seed: int = 0, k: int = 5
 ) -> Estimate:
@@ -149,14 +163,10 @@ def frechet_chemnet_distance(
             f"FCD needs at least {2 * k} valid samples and 2 molecules to compare with, "
             f"got {len(valid)} and {len(reference)}"
         )
-    network = fcd.load_ref_model()
-    generated, expected = (
-        fcd.get_predictions(network, list(smiles), n_jobs=0) for smiles in (valid, reference)
-    )
-    mu, C = expected.mean(0), np.cov(expected.T)
+    mu, C = moments(tuple(reference))
 
     def distance(activations: np.ndarray) -> float:
         own = activations.mean(0), np.cov(activations.T)
         return float(fcd.calculate_frechet_distance(*own, mu, C))
 
-    return statistics.splits(distance, generated, k, seed).within(0, np.inf)
+    return statistics.splits(distance, activations_of(valid), k, seed).within(0, np.inf)
