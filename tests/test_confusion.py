@@ -1,6 +1,7 @@
 """Confusion noise: what the denoiser takes for what, by noise level."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -26,9 +27,9 @@ EMBEDDINGS = torch.randn(8, D, generator=torch.Generator().manual_seed(0)).doubl
 
 
 def make(
-    V: int, T: int, bins: int = 2, floor: float = 0.2, rising: bool = False
+    V: int, T: int, bins: int = 2, floor: float = 0.2, rising: bool = False, symmetric: bool = False
 ) -> tuple[SemanticProcess, Confusions]:
-    confusions = Confusions(T, V, bins, floor, rising)
+    confusions = Confusions(T, V, bins, floor, rising, symmetric)
     return SemanticProcess(confusions, V, D, steps(alpha_bar("linear", T))).double(), confusions
 
 
@@ -38,9 +39,9 @@ def predictions(B: int, L: int, V: int, rng: np.random.Generator) -> torch.Tenso
     return torch.tensor(p / p.sum(-1, keepdims=True))
 
 
-@given(V=sizes, T=times, bins=st.integers(1, 7), rising=st.booleans())
-def test_before_anything_is_seen_it_is_uniform_noise(V, T, bins, rising):
-    process, _ = make(V, T, bins, rising=rising)
+@given(V=sizes, T=times, bins=st.integers(1, 7), rising=st.booleans(), symmetric=st.booleans())
+def test_before_anything_is_seen_it_is_uniform_noise(V, T, bins, rising, symmetric):
+    process, _ = make(V, T, bins, rising=rising, symmetric=symmetric)
     flat = UniformProcess(V, steps(alpha_bar("linear", T)), torch.float64)
     x = torch.arange(V)[None].expand(T, -1)
     t = torch.arange(1, T + 1)
@@ -96,6 +97,29 @@ def test_the_kernel_is_what_was_confused_over_a_floor_of_uniform(V, T, seed, flo
     torch.testing.assert_close(M.sum(-1), torch.ones(T, V).double(), rtol=1e-6, atol=0)
     for i in (PAD, MASK):
         assert torch.equal(M[:, i], torch.eye(V)[i].double().expand(T, -1))
+
+
+@given(V=sizes, T=times, seed=seeds)
+def test_symmetric_confusion_is_the_geometric_mean_of_both_ways(V, T, seed):
+    rng = np.random.default_rng(seed)
+    floor = 0.1
+    process, confusions = make(V, T, 1, floor, symmetric=True)
+    unseen = V - 1  # whose row is taken to be uniform
+    x0 = torch.tensor([i for i in range(EOS, V) if i != unseen])[None]
+    p = predictions(1, x0.shape[1], V, rng)
+    confusions.observe(x0, p, torch.tensor([1]), forget=0.0)
+    c = np.zeros((V, V))
+    for l, i in enumerate(x0[0]):
+        c[i] = p[0, l].numpy() * (np.arange(V) != int(i))
+        c[i] /= c[i].sum()
+    c[unseen, EOS:unseen] = 1 / (V - 3)
+    M = process.draft(EMBEDDINGS[:V]).M
+    for i in range(EOS, V):
+        both = np.array([math.sqrt(c[i, j] * c[j, i]) for j in range(V)])
+        expected = (1 - floor) * both / both.sum()
+        expected[EOS:] += floor / (V - 3)
+        expected[i] = 0
+        np.testing.assert_allclose(M[0, i], expected, rtol=1e-5, atol=1e-9)
 
 
 def test_it_is_held_until_committed_and_survives_saving():

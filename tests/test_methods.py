@@ -671,7 +671,9 @@ def test_fldd_descends_the_expected_bound(bound, monkeypatch):
     for t in range(1, T + 1):
         u_s, u_t = brute_marginal(method, x0, t - 1), brute_marginal(method, x0, t)
         for (z,) in every_state(1, L):
-            v = method.denoiser(z, torch.tensor([t])).softmax(-1)[0]
+            p = method.denoiser(z, torch.tensor([t])).softmax(-1)[0]
+            kept = ((t - 1) / t) ** 2
+            v = kept * torch.eye(V)[z[0]] + (1 - kept) * p
             chance = torch.stack([u_t[l, z[0, l]] for l in range(L)]).prod()
             for l in range(L):
                 q = brute_coupling(u_s[l], u_t[l], int(z[0, l]))

@@ -858,8 +858,34 @@ def test_coupled_draws_have_a_likelihood(V, L, T, seed):
     expected = [[math.log(u[b, l, zt[b, l]]) for l in range(L)] for b in range(T)]
     close(process.log_prob(zt, x0, t), expected)
     close(token_log_prob(u, zt), expected)
-    p = predictions(T, L, V, seed)
-    assert torch.equal(process.reverse(zt, p, t), p)  # the head predicts z_s itself
+
+
+@given(V=sizes, L=lengths, T=times, seed=seeds)
+def test_coupled_tokens_stay_or_go_where_the_denoiser_says(V, L, T, seed):
+    process = marginals(V, T, seed)
+    zt = torch.tensor(np.random.default_rng(seed).integers(MASK + 1, V, size=(T, L)))
+    t, p = torch.arange(1, T + 1), predictions(T, L, V, seed)
+    v = process.reverse(zt, p, t)
+    for b, l in np.ndindex(T, L):
+        kept = (b / (b + 1)) ** 2
+        expected = (1 - kept) * p[b, l]
+        expected[zt[b, l]] += kept
+        close(v[b, l], expected)
+    assert torch.equal(v[0], p[0])  # at t = 1 the denoiser alone decides
+
+
+@given(V=sizes, L=lengths, T=times, seed=seeds)
+def test_no_coupled_token_leaves_more_readily_than_the_reverse_step_can(V, L, T, seed):
+    """If its network does not look at t: the true v is (s/t)^2 onehot, and what some p adds."""
+    table = Table(V, T, seed)
+    table.own[:] = table.own[0]
+    process = CoupledProcess(table, V, T).double()
+    x0 = torch.tensor(np.random.default_rng(seed).integers(MASK + 1, V, size=(T, L)))
+    t = torch.arange(1, T + 1)
+    for k in valid_states(V):
+        zt = torch.full_like(x0, k)
+        rest = process.posterior(zt, x0, t) - process.reverse(zt, torch.zeros(T, L, V), t)
+        assert rest.min() > -1e-12
 
 
 # Draws.

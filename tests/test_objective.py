@@ -136,7 +136,8 @@ class Model:
         """p(x_{t-1} | x_t) of each token, (L, V)."""
         p = self.denoiser.by_hand(xt, t)
         if self.kind == "coupled":
-            return p
+            kept = ((t - 1) / t) ** 2
+            return kept * np.eye(V)[list(xt)] + (1 - kept) * p
         rows = []
         for k, row in zip(xt, p, strict=True):
             if self.kind == "absorbing" and k != MASK:

@@ -32,16 +32,16 @@ PROCESSES = [*MARKOV, "coupled"]
 
 
 class Table(nn.Module):
-    """A network for coupled noise that looks at each token alone: logits by (t, x_0)."""
+    """A network for coupled noise that looks at each token alone, and not at t: logits by x_0."""
 
     def __init__(self):
         super().__init__()
-        logits = 2 * torch.randn(T + 1, V, V, dtype=torch.float64)
+        logits = 2 * torch.randn(V, V, dtype=torch.float64)
         logits[..., :EOS] = -torch.inf
         self.logits = nn.Parameter(logits)
 
     def forward(self, x0: Tensor, t: Tensor) -> Tensor:
-        return self.logits[t[:, None], x0]
+        return self.logits[x0]
 
 
 def make_process(name: str) -> ForwardProcess:
@@ -94,7 +94,8 @@ def trace(run: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, list[Step]]:
 class Oracle:
     """The denoiser that knows pi: p(x_0 | x_t) by Bayes' rule, for every token on its own.
 
-    For coupled noise, what the denoiser predicts is z_s, so the truth is v(z_s | z_t).
+    For coupled noise, what the denoiser predicts is where z_t goes unless it stays, so that the
+    truth is what is left of v(z_s | z_t).
     """
 
     timeless, recall = False, None
@@ -107,7 +108,10 @@ class Oracle:
             given_xt = (joint / joint.sum(0).clamp_min(1e-300)).T  # [x_t, x_0]
             if isinstance(process, CoupledProcess):
                 joined = brute_coupling(marginals(process, t - 1), q_t)  # [x_0, z_t, z_s]
-                given_xt = torch.einsum("ki,ikj->kj", given_xt, joined)
+                kept = ((t - 1) / t) ** 2
+                v = torch.einsum("ki,ikj->kj", given_xt, joined)
+                stays = torch.diag(given_xt.sum(1))  # of the states that there are
+                given_xt = (v - kept * stays) / (1 - kept)
             self.table[t] = given_xt
 
     def __call__(self, x: Tensor, t: Tensor, padded: bool, belief: None, _: Any) -> Tensor:

@@ -76,6 +76,8 @@ class NoiseConfig:
     """Share of every row of confusion noise that is uniform."""
     rising: bool = False
     """Whether that share rises to 1 at T, so that noise ends uniform."""
+    symmetric: bool = False
+    """Whether confusion noise replaces i by j only as far as j is taken for i as well."""
     forget: float = 0.9
     """How much of what was seen before confusion noise keeps at each look."""
 

@@ -53,7 +53,7 @@ def confusion(config: Config, V: int, max_length: int) -> ForwardProcess:
 
 
 def confusions(noise: NoiseConfig, V: int) -> Confusions:
-    return Confusions(noise.T, V, noise.bins, noise.floor, noise.rising)
+    return Confusions(noise.T, V, noise.bins, noise.floor, noise.rising, noise.symmetric)
 
 
 def learned(config: Config, V: int, max_length: int) -> ForwardProcess:

@@ -1,10 +1,10 @@
 """FLDD (Bartosh et al. 2026): marginals of a whole-sequence network, learned with the denoiser.
 
-    warm-up:    zbar ~ Concrete(u_t);  KL(zbar's coupled posterior || v_theta(zbar, t))
+    warm-up:    zbar ~ Concrete(u_t);  KL(zbar's coupled posterior || v(zbar, t))
     afterwards: z ~ u_t;  (1/N) sum_b [ S_b + sg(S_b) sum_l log u_t(z_t | x_0) ]
 
-v_theta, the denoiser's head, predicts z_{t-1} directly. The relaxation's temperature falls from 1
-to 1e-3 in the warm-up, so that one form passes into the other.
+v is what the denoiser predicts of z_{t-1} itself. The relaxation's temperature falls from 1 to 1e-3
+in the warm-up, so that one form passes into the other.
 """
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from redraft.batches import Batch
 from redraft.denoiser import Denoiser, compiled
 from redraft.methods.method import Method, Metrics, Player, told
-from redraft.noise.coupled import CoupledProcess, couple, relax, token_log_prob
+from redraft.noise.coupled import CoupledProcess, couple, linger, relax, token_log_prob
 from redraft.noise.draws import categorical
 from redraft.noise.process import categorical_kl, indicator
 from redraft.objective import draw_times, predict, token_mean
@@ -76,5 +76,5 @@ class FLDD(Method):
             belief = None
             if self.config.denoiser.recall:
                 belief = told(self.first_sight(self.process, zt, t, batch.padded), len(zt))
-            log_v = predict(self.predictor, self.process, zt, t, batch.padded, belief)
-        return categorical_kl(couple(u_s, u_t, z), log_v.exp()), log_u
+            log_p = predict(self.predictor, self.process, zt, t, batch.padded, belief)
+        return categorical_kl(couple(u_s, u_t, z), linger(z, log_p.exp(), t)), log_u

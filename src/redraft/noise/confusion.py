@@ -3,8 +3,12 @@
     C_b[i, j] = mean of p_theta(j | x_t, t) over positions with x_0 = i and t in bin b
     M_t[i, j] = (1 - u_t) C_b[i, j] / sum_{k != i} C_b[i, k] + u_t / (V' - 1)      for j != i
 
-over valid states, with b the bin of t. Alone it is a control without a game: if the corruption that
-teaches most is what the denoiser confuses, it shows here. It can also be where a leader begins.
+over valid states, with b the bin of t. Rows of C favour frequent tokens, which are a guess for
+everything. Made symmetric, C_b[i, j] is sqrt(c_b[i, j] c_b[j, i]), c_b its normalised rows: tokens
+are replaced by those that are taken for them as well.
+
+Alone it is a control without a game: if the corruption that teaches most is what the denoiser
+confuses, it shows here. It can also be where a leader begins.
 """
 
 import torch
@@ -21,9 +25,17 @@ class Confusions(nn.Module):
     is `rising`, at first: at T all is uniform then.
     """
 
-    def __init__(self, T: int, V: int, bins: int, floor: float, rising: bool = False):
+    def __init__(
+        self,
+        T: int,
+        V: int,
+        bins: int,
+        floor: float,
+        rising: bool = False,
+        symmetric: bool = False,
+    ):
         super().__init__()
-        self.T, self.V, self.bins = T, V, bins
+        self.T, self.V, self.bins, self.symmetric = T, V, bins, symmetric
         valid = torch.arange(V) >= EOS
         off_diagonal = valid & valid[:, None] & ~torch.eye(V, dtype=torch.bool)
         done = torch.arange(1, T + 1) / T if rising else torch.zeros(T)
@@ -54,12 +66,18 @@ class Confusions(nn.Module):
 
     def forward(self, e: Tensor) -> Tensor:
         """(T, V, V)."""
-        seen = self.counts.sum(-1, keepdim=True)
-        shares = torch.where(seen > 0, self.counts / seen.clamp_min(1e-30), self.flat)
+        shares = self.normalised(self.counts)
+        if self.symmetric:
+            shares = self.normalised((shares * shares.mT).sqrt())
         u = self.uniform[:, None, None]
         t = torch.arange(1, self.T + 1, device=u.device)
         M = (1 - u) * shares[self.bin_of(t)] + u * self.flat
         return M.clamp_min(torch.finfo(M.dtype).tiny).log()
+
+    def normalised(self, weights: Tensor) -> Tensor:
+        """Rows that sum to 1; those without any weight are uniform."""
+        total = weights.sum(-1, keepdim=True)
+        return torch.where(total > 0, weights / total.clamp_min(1e-30), self.flat)
 
 
 class Sum(nn.Module):

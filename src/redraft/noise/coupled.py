@@ -5,7 +5,13 @@ A network over the whole clean sequence gives every position's marginal, r = t /
     u_t = (1 - r)^2 onehot(x_0) + 2 r (1 - r) softmax f_phi(x_0, t) + r^2 uniform
 
 Posterior of z_s given z_t = k, s = t - 1: stay with probability min(u_s[k], u_t[k]) / u_t[k], else
-move to j with weight m[j] = max(0, u_s[j] - u_t[j]), normalised. The denoiser predicts z_s itself.
+move to j with weight m[j] = max(0, u_s[j] - u_t[j]), normalised. The denoiser predicts z_s itself:
+
+    v = (s / t)^2 onehot(z_t) + (1 - (s / t)^2) p_theta(z_t, t)
+
+While f_phi does not change with t, no state loses more than a share 1 - (s / t)^2 of itself in a
+step, so that the true v is among these. What p_theta has wrong moves a token with that share: some
+2 log T times in all, not T times.
 """
 
 from collections.abc import Callable
@@ -47,7 +53,7 @@ class CoupledProcess(ForwardProcess):
         return couple(self.marginal(x0, t - 1), self.marginal(x0, t), indicator(xt, self.V))
 
     def reverse(self, xt: Tensor, p: Tensor, t: Tensor) -> Tensor:
-        return p
+        return linger(indicator(xt, self.V), p, t)
 
     def prior(self, x: Tensor, generator: Generators = None) -> Tensor:
         return uniform_noise(x, self.V, generator)
@@ -63,6 +69,12 @@ def couple(u_s: Tensor, u_t: Tensor, z: Tensor) -> Tensor:
     move = gain / gain.sum(-1, keepdim=True).clamp_min(torch.finfo(u_t.dtype).tiny)
     leave = (z * (1 - stay)).sum(-1, keepdim=True)
     return z * stay + leave * move
+
+
+def linger(z: Tensor, p: Tensor, t: Tensor) -> Tensor:
+    """v, (B, L, V): z_t, as it is or relaxed, stays where it is, or goes where p says."""
+    kept = (1 - 1 / t.to(p.dtype))[:, None, None] ** 2
+    return kept * z + (1 - kept) * p
 
 
 def relax(u: Tensor, temperature: Tensor | float, generator: Generators = None) -> Tensor:
