@@ -52,7 +52,7 @@ from redraft.noise.committed import Draft
 from redraft.noise.coupled import CoupledProcess
 from redraft.noise.markov import DenseProcess, MarkovProcess, SubstitutionProcess
 from redraft.noise.process import categorical_kl
-from redraft.noise.schedule import alpha_bar, steps
+from redraft.noise.schedule import SCHEDULES, alpha_bar, steps
 from redraft.noise.semantic import CosineScores, SemanticProcess
 from redraft.noise.uniform import UniformProcess
 from redraft.objective import Draw, token_losses
@@ -210,6 +210,33 @@ def test_corruption_follows_the_rows(kind, generator):
         likely = expected > 1e-9
         assert (counts[~likely] == 0).all()
         assert likely.sum() == 1 or chisquare(counts[likely], expected[likely]).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("schedule", sorted(SCHEDULES))
+@pytest.mark.parametrize("kind", ["uniform", "absorbing"])
+def test_closed_forms_in_float32_are_exact_where_a_step_hardly_moves(kind, schedule):
+    """At the clean end of many steps 1 - alpha_bar is what float32 would round away."""
+    V, T = 64, 1000
+    bar = alpha_bar(schedule, T)
+
+    def process(dtype: torch.dtype) -> MarkovProcess:
+        if kind == "uniform":
+            return UniformProcess(V, steps(bar), dtype)
+        return AbsorbingProcess(V, bar, dtype)
+
+    t = torch.arange(1, T + 1)
+    noised = 5 if kind == "uniform" else MASK
+    xt, x0 = torch.full((T, 1), noised), torch.full((T, 1), 3)
+    p = predictions(1, 1, V, seed=0).expand(T, 1, V)
+    for every in (lambda own: own, lambda own: own.at(range(1, T + 1))):
+        single, double = every(process(torch.float32)), every(process(torch.float64))
+        for name, args in {
+            "log_prob": (xt, x0, t),
+            "posterior": (xt, x0, t),
+            "reverse": (xt, p, t),
+        }.items():
+            got, expected = getattr(single, name)(*args), getattr(double, name)(*args)
+            torch.testing.assert_close(got.double(), expected, rtol=1e-4, atol=1e-6)
 
 
 # Bayes' rule.

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from redraft.noise.draws import Generators, uniform
 from redraft.noise.markov import MarkovProcess, check_times
-from redraft.noise.process import indicator, negative_log
+from redraft.noise.process import indicator, log, negative_log
 from redraft.tokenizers.base import MASK, PAD
 
 
@@ -25,37 +25,43 @@ class AbsorbingProcess(MarkovProcess):
 
     def __init__(self, V: int, alpha_bar: Tensor, dtype: torch.dtype = torch.float32):
         super().__init__(V, T=len(alpha_bar) - 1)
-        self.register_buffer("alpha_bar", alpha_bar.to(dtype), persistent=False)
+        alpha_bar = alpha_bar.double()
+        masked = 1 - alpha_bar  # of which float32 would leave little where it is small
+        self.register_buffer("alpha_bar", alpha_bar, persistent=False)
+        self.register_buffer("kept", alpha_bar.to(dtype), persistent=False)
+        self.register_buffer("masked", masked.to(dtype), persistent=False)
+        self.register_buffer("stay", (masked[:-1] / masked[1:]).to(dtype), persistent=False)
 
     alpha_bar: Tensor
-
-    def _stay(self, t: Tensor) -> Tensor:
-        """(B,) chance that a token masked at t was masked at t - 1."""
-        return (1 - self.alpha_bar[t - 1]) / (1 - self.alpha_bar[t])
+    """(T + 1,) in float64."""
+    kept: Tensor
+    """(T + 1,) alpha_bar."""
+    masked: Tensor
+    """(T + 1,) 1 - alpha_bar."""
+    stay: Tensor
+    """(T,) chance that a token masked at t was masked at t - 1."""
 
     def corrupt(self, x0: Tensor, t: Tensor, generator: Generators = None) -> Tensor:
-        masked = uniform(x0.shape, x0.device, generator) >= self.alpha_bar[t][:, None]
+        masked = uniform(x0.shape, x0.device, generator) >= self.kept[t][:, None]
         return torch.where(masked & (x0 != PAD), MASK, x0)
 
     def log_prob(self, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
-        kept = self.alpha_bar[t][:, None]
-        tiny = torch.finfo(kept.dtype).tiny
-        probs = torch.where(xt == MASK, 1 - kept, kept * (xt == x0))
-        probs = torch.where(self.valid[x0], probs, (xt == x0).to(kept.dtype))
-        return probs.clamp_min(tiny).log()
+        kept, masked = self.kept[t][:, None], self.masked[t][:, None]
+        probs = torch.where(xt == MASK, masked, kept * (xt == x0))
+        return log(torch.where(self.valid[x0], probs, (xt == x0).to(kept.dtype)))
 
     def posterior(self, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
-        return self.reverse(xt, indicator(x0, self.V).to(self.alpha_bar.dtype), t)
+        return self.reverse(xt, indicator(x0, self.V).to(self.kept.dtype), t)
 
     def reverse(self, xt: Tensor, p: Tensor, t: Tensor) -> Tensor:
-        stay = self._stay(t)[:, None, None].to(p.dtype)
+        stay = self.stay[t - 1][:, None, None].to(p.dtype)
         current = indicator(xt, self.V).to(p.dtype)
         unmasking = stay * current + (1 - stay) * p
         return torch.where((xt == MASK)[..., None], unmasking, current)
 
     def step_kl(self, xt: Tensor, x0: Tensor, logits: Tensor, t: Tensor) -> Tensor:
         nll = self.clean_nll(xt, x0, logits)
-        return (1 - self._stay(t))[:, None].to(nll.dtype) * nll
+        return (1 - self.stay[t - 1])[:, None].to(nll.dtype) * nll
 
     def clean_nll(self, xt: Tensor, x0: Tensor, logits: Tensor) -> Tensor:
         return negative_log(logits, x0) * (xt == MASK)
@@ -64,9 +70,9 @@ class AbsorbingProcess(MarkovProcess):
         return torch.where(x == PAD, x, MASK)
 
     def prior_kl(self, x0: Tensor) -> Tensor:
-        return torch.zeros(x0.shape, dtype=self.alpha_bar.dtype, device=x0.device)
+        return torch.zeros(x0.shape, dtype=self.kept.dtype, device=x0.device)
 
     def at(self, times: Sequence[int]) -> "AbsorbingProcess":
         check_times(times, self.T)
         coarse = self.alpha_bar[[0, *times]]
-        return AbsorbingProcess(self.V, coarse, coarse.dtype).to(coarse.device)
+        return AbsorbingProcess(self.V, coarse, self.kept.dtype).to(coarse.device)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from redraft.distributed import sum_all
+from redraft.noise.process import log
 from redraft.tokenizers.base import EOS
 
 
@@ -71,8 +72,7 @@ class Confusions(nn.Module):
             shares = self.normalised((shares * shares.mT).sqrt())
         u = self.uniform[:, None, None]
         t = torch.arange(1, self.T + 1, device=u.device)
-        M = (1 - u) * shares[self.bin_of(t)] + u * self.flat
-        return M.clamp_min(torch.finfo(M.dtype).tiny).log()
+        return log((1 - u) * shares[self.bin_of(t)] + u * self.flat)
 
     def normalised(self, weights: Tensor) -> Tensor:
         """Rows that sum to 1; those without any weight are uniform."""

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from redraft.errors import UserError
 from redraft.noise.draws import Generators, categorical, uniform
-from redraft.noise.process import ForwardProcess, full_precision, indicator, uniform_noise
+from redraft.noise.process import ForwardProcess, full_precision, indicator, log, uniform_noise
 from redraft.tokenizers.base import PAD
 
 
@@ -80,12 +80,10 @@ def linger(z: Tensor, p: Tensor, t: Tensor) -> Tensor:
 def relax(u: Tensor, temperature: Tensor | float, generator: Generators = None) -> Tensor:
     """A Concrete draw: a point of the simplex that is nearly one-hot at low temperature."""
     noise = uniform(u.shape, u.device, generator)  # float64: a rounded 1.0 would be infinite
-    tiny = torch.finfo(u.dtype).tiny
-    gumbel = -(-noise.clamp_min(tiny).log()).log()
-    return ((u.clamp_min(tiny).log() + gumbel.to(u.dtype)) / temperature).softmax(-1)
+    gumbel = -(-log(noise)).log()
+    return ((log(u) + gumbel.to(u.dtype)) / temperature).softmax(-1)
 
 
 def token_log_prob(u: Tensor, z: Tensor) -> Tensor:
     """log u[z] of every token, (B, L)."""
-    probs = u.gather(-1, z[..., None]).squeeze(-1)
-    return probs.clamp_min(torch.finfo(u.dtype).tiny).log()
+    return log(u.gather(-1, z[..., None]).squeeze(-1))

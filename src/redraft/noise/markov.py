@@ -27,6 +27,7 @@ from redraft.noise.process import (
     categorical_kl,
     full_precision,
     indicator,
+    log,
     uniform_noise,
 )
 from redraft.precision import exact_product, tf32
@@ -99,11 +100,6 @@ def check_times(times: Sequence[int], T: int) -> None:
         raise UserError(f"times must rise from above 0 to T={T}, got {list(times)}")
 
 
-def log(probs: Tensor) -> Tensor:
-    """Finite where a probability is 0."""
-    return probs.clamp_min(torch.finfo(probs.dtype).tiny).log()
-
-
 def over_evidence(p: Tensor, evidence: Tensor) -> Tensor:
     """p / evidence, and 0 where p is 0 or the evidence impossible, in the backward pass too."""
     possible = (evidence >= torch.finfo(evidence.dtype).tiny) & (p > 0)
@@ -157,8 +153,7 @@ class DenseProcess(SubstitutionProcess):
         return self.Q_columns[(t - 1)[:, None], xt]
 
     def log_prob(self, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
-        probs = self.Q_bar[t[:, None], x0, xt]
-        return probs.clamp_min(torch.finfo(probs.dtype).tiny).log()
+        return log(self.Q_bar[t[:, None], x0, xt])
 
     def step_kl(self, xt: Tensor, x0: Tensor, logits: Tensor, t: Tensor) -> Tensor:
         w = looked_up_weights(logits, self.Q_bar_columns, xt, t)

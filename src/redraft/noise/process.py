@@ -76,6 +76,11 @@ class ForwardProcess(nn.Module, ABC):
         return negative_log(logits, x0)
 
 
+def log(probs: Tensor) -> Tensor:
+    """Finite where a probability is 0."""
+    return probs.clamp_min(torch.finfo(probs.dtype).tiny).log()
+
+
 def categorical_kl(q: Tensor, p: Tensor) -> Tensor:
     """KL(q || p) over the last axis with 0 log 0 = 0, in the backward pass too."""
     tiny = torch.finfo(p.dtype).tiny

@@ -23,48 +23,49 @@ class UniformProcess(SubstitutionProcess):
 
     def __init__(self, V: int, alpha: Tensor, dtype: torch.dtype = torch.float32):
         super().__init__(V, T=len(alpha))
-        self.states = V - 2
+        n = V - 2
         alpha = alpha.double()
-        factors = 1 - (1 - alpha) * self.states / (self.states - 1)
-        stay_bar = factors.cumprod(0) * (1 - 1 / self.states) + 1 / self.states
-        self.register_buffer("stay", alpha.to(dtype), persistent=False)
-        self.register_buffer(
-            "stay_bar", torch.cat([alpha.new_ones(1), stay_bar]).to(dtype), persistent=False
-        )
+        factors = 1 - (1 - alpha) * n / (n - 1)
+        lam = torch.cat([alpha.new_ones(1), factors.cumprod(0)])
+        self.register_buffer("factors", factors, persistent=False)
+        diagonals = {"stay": alpha, "stay_bar": lam * (1 - 1 / n) + 1 / n}
+        others = {"move": (1 - alpha) / (n - 1), "move_bar": (1 - lam) / n}
+        for name, exact in (diagonals | others).items():
+            self.register_buffer(name, exact.to(dtype), persistent=False)
 
+    factors: Tensor
+    """(T,) f, in float64."""
     stay: Tensor
     """(T,) the diagonal of Q_t."""
+    move: Tensor
+    """(T,) what lies off it."""
     stay_bar: Tensor
     """(T + 1,) the diagonal of Qbar_t."""
+    move_bar: Tensor
+    """(T + 1,) what lies off it."""
 
-    def _move(self, stay: Tensor) -> Tensor:
-        """Off the diagonal of a matrix with this diagonal."""
-        return (1 - stay) / (self.states - 1)
-
-    def _spread(self, x: Tensor, stay: Tensor) -> Tensor:
+    def _spread(self, x: Tensor, stay: Tensor, move: Tensor) -> Tensor:
         """Rows (= columns) x of a uniform matrix; PAD and MASK are fixed points."""
-        stay, here = stay[:, None, None], indicator(x, self.V)
-        noisy = torch.where(here, stay, self._move(stay) * self.valid)
+        stay, move, here = stay[:, None, None], move[:, None, None], indicator(x, self.V)
+        noisy = torch.where(here, stay, move * self.valid)
         return torch.where(self.valid[x][..., None], noisy, here.to(stay.dtype))
 
     def rows(self, x0: Tensor, t: Tensor) -> Tensor:
-        return self._spread(x0, self.stay_bar[t])
+        return self._spread(x0, self.stay_bar[t], self.move_bar[t])
 
     def columns(self, xt: Tensor, t: Tensor) -> Tensor:
-        return self._spread(xt, self.stay_bar[t])
+        return self._spread(xt, self.stay_bar[t], self.move_bar[t])
 
     def step_columns(self, xt: Tensor, t: Tensor) -> Tensor:
-        return self._spread(xt, self.stay[t - 1])
+        return self._spread(xt, self.stay[t - 1], self.move[t - 1])
 
     def mix(self, w: Tensor, t: Tensor) -> Tensor:
-        stay = self.stay_bar[t][:, None, None]
-        move = self._move(stay)
+        stay, move = self.stay_bar[t][:, None, None], self.move_bar[t][:, None, None]
         total = (w * self.valid).sum(-1, keepdim=True)
         return torch.where(self.valid, (stay - move) * w + move * total, w)
 
     def at(self, times: Sequence[int]) -> "UniformProcess":
         check_times(times, self.T)
-        factors = 1 - self._move(self.stay.double()) * self.states
-        jumps = torch.stack([factors[s:t].prod() for s, t in pairwise((0, *times))])
-        alpha = jumps * (1 - 1 / self.states) + 1 / self.states  # many steps are one such step
+        jumps = torch.stack([self.factors[s:t].prod() for s, t in pairwise((0, *times))])
+        alpha = jumps * (1 - 1 / (self.V - 2)) + 1 / (self.V - 2)  # many steps are one such step
         return UniformProcess(self.V, alpha, self.stay.dtype).to(self.stay.device)
