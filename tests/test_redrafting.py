@@ -58,11 +58,12 @@ def pair(*results: str) -> list[Outcome]:
 
 
 def test_differences_are_paired_by_molecule():
-    """What is hard for both goes out: the same gain on every molecule has no interval."""
+    """What is hard for both goes out; what is left is what four molecules may not have shown."""
     ours, theirs = pair("OCC", "NCC", "CCC", "C("), pair("CO", "CN", "CO", "C(")
     found = lead(ours, theirs)
     assert found["exact_recovery@40"].value == 0.75
-    assert found["validity@40"] == (0, 0, 0)
+    margin = 1 - 0.025**0.25
+    assert found["validity@40"] == pytest.approx((0, -margin, margin))
     assert lead(ours, theirs[::-1]) == found  # in whatever order they were drawn
     assert lead(ours, theirs[:3]) == {}  # other molecules
 

@@ -200,6 +200,20 @@ def test_where_all_agree_the_interval_is_what_may_have_been_missed():
     assert share([False] * 100) == pytest.approx((0, 0, 1 - 0.025**0.01))
 
 
+def test_nor_are_two_shares_certainly_apart():
+    """Differences of measures that are no shares have no range to widen in."""
+    some, none = np.ones(100), np.zeros(100)
+    margin = 1 - 0.025**0.01
+    for found in (paired_difference(some, some), difference(none, none)):
+        assert found == pytest.approx((0, -margin, margin))
+    for found in (paired_difference(some, none), difference(some, none)):
+        assert found == pytest.approx((1, 1 - margin, 1))
+    assert statistics.grouped_share(none - some, range(100), least=-1) == pytest.approx(
+        (-1, -1, margin - 1)
+    )
+    assert paired_difference(some + 2, some) == (2, 2, 2)
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [

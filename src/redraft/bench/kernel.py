@@ -29,7 +29,7 @@ def kernel(config: Config, data: Dataset, windows: int) -> list[Row]:
         (draft.terminal_kl() + draft.log_prob(draw.xt, x0, draw.t).mean()).backward()
 
     def bound() -> None:
-        with tf32(V > 256 and config.train.precision == "bf16"):
+        with tf32(run.method.rough):
             process.step_kl(draw.xt, x0, logits, draw.t).sum().backward()
 
     work = {

@@ -174,6 +174,8 @@ def neighbours(
     rows: np.ndarray, catalogue: "Catalogue", own: np.ndarray, most: int = 2000, seed: int = 0
 ) -> Neighbours | None:
     """Asked of at most so many of the tracks that are their `own` source and have tags."""
+    from scipy.stats import binomtest
+
     known = np.flatnonzero(own & (np.diff(catalogue.tags.indptr) > 0))
     if len(known) < 2:
         return None
@@ -188,18 +190,8 @@ def neighbours(
         nearest = np.where(others, directions[some] @ directions.T, -np.inf).argmax(1)
         alike.extend(common[np.arange(len(some)), nearest])
         chances.extend((common & others).sum(1) / np.maximum(others.sum(1), 1))
-    low, high = wilson(float(np.mean(alike)), len(alike))
+    low, high = binomtest(int(np.sum(alike)), len(alike)).proportion_ci(0.95, "wilson")
     return Neighbours(len(alike), float(np.mean(alike)), low, high, float(np.mean(chances)))
-
-
-def wilson(share: float, n: int, z: float = 1.96) -> tuple[float, float]:
-    """The 95 % interval of a share of n.
-
-    >>> [round(end, 3) for end in wilson(0.5, 100)]
-    [0.404, 0.596]
-    """
-    middle, spread = share + z**2 / (2 * n), z * (share * (1 - share) / n + (z / n / 2) ** 2) ** 0.5
-    return (middle - spread) / (1 + z**2 / n), (middle + spread) / (1 + z**2 / n)
 
 
 # ------------------------------------------------------------------ what is known

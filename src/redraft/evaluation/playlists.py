@@ -82,7 +82,7 @@ def predictors(
     counts = np.bincount(np.concatenate(sequences), minlength=n)
     popular = np.argsort(-counts, kind="stable")[:NEXT].tolist()
     followers = after(sequences)
-    similar = neighbours(windows, n)
+    similar = neighbours(windows, counts)
 
     def each(own: Callable[[list[int]], Counter[int]]) -> Predictor:
         return lambda prefixes: np.array(
@@ -112,8 +112,12 @@ def after(sequences: Sequence[np.ndarray]) -> dict[int, Counter[int]]:
     return dict(found)
 
 
-def neighbours(windows: Sequence[np.ndarray], n: int) -> Predictor:
-    """score(j) = sum over i of the prefix of cos(i, j), i != j, of the windows that they are in."""
+def neighbours(windows: Sequence[np.ndarray], plays: np.ndarray) -> Predictor:
+    """score(j) = sum over i of the prefix of cos(i, j), i != j, of the windows that they are in.
+
+    Of equal scores those played more come first.
+    """
+    n = len(plays)
     W = present(windows, n)
     sizes = np.asarray(W.sum(0)).ravel()
     W = W.multiply(1 / np.sqrt(np.maximum(sizes, 1))).tocsr()  # (windows, n), columns of length 1
@@ -122,7 +126,7 @@ def neighbours(windows: Sequence[np.ndarray], n: int) -> Predictor:
         X = present(prefixes, n)
         scores = (X @ W.T @ W).toarray()
         scores -= X.multiply(sizes > 0).toarray()  # cos(i, i) = 1
-        return np.argsort(-scores, axis=1, kind="stable")[:, :NEXT]
+        return np.lexsort((np.broadcast_to(-plays, scores.shape), -scores.round(5)))[:, :NEXT]
 
     return predict
 

@@ -85,10 +85,11 @@ def share(hits: ArrayLike, seed: int = 0, resamples: int = 2000) -> Estimate:
     return _never_certain(bootstrap_mean(hits, seed, resamples), np.size(hits))
 
 
-def _never_certain(estimate: Estimate, n: int) -> Estimate:
+def _never_certain(estimate: Estimate, n: int, least: float = 0) -> Estimate:
+    """What lies between `least` and 1, and may be otherwise in samples that were not drawn."""
     if estimate.low < estimate.high:
         return estimate
-    return _around(estimate.value, _unseen(n)).within(0, 1)
+    return _around(estimate.value, _unseen(n)).within(least, 1)
 
 
 def _unseen(n: int) -> float:
@@ -111,11 +112,14 @@ def grouped_mean(
 
 
 def grouped_share(
-    hits: ArrayLike, groups: ArrayLike, seed: int = 0, resamples: int = 2000
+    hits: ArrayLike, groups: ArrayLike, seed: int = 0, resamples: int = 2000, least: float = 0
 ) -> Estimate:
-    """The share of samples with a property, with an interval where all groups agree, too."""
+    """The share of samples with a property, with an interval where all groups agree, too.
+
+    Or, with -1 as the least, the paired difference of two.
+    """
     estimate = grouped_mean(hits, groups, seed, resamples)
-    return _never_certain(estimate, len(np.unique(groups)))
+    return _never_certain(estimate, len(np.unique(groups)), least)
 
 
 def grouped_ratio(
@@ -147,7 +151,8 @@ def paired_difference(
     """
     a, b = _column(a), _column(b)
     _same_length(a, b)
-    return bootstrap_mean(a - b, seed, resamples, weights)
+    found = bootstrap_mean(a - b, seed, resamples, weights)
+    return _never_certain(found, len(a), least=-1) if _are_hits(a, b) else found
 
 
 def difference(a: ArrayLike, b: ArrayLike, seed: int = 0, resamples: int = 2000) -> Estimate:
@@ -155,7 +160,13 @@ def difference(a: ArrayLike, b: ArrayLike, seed: int = 0, resamples: int = 2000)
     a, b = _column(a), _column(b)
     rng = np.random.default_rng(seed)
     drawn = [_resampled_sums([x], rng, resamples)[0] / len(x) for x in (a, b)]
-    return _percentiles(a.mean() - b.mean(), drawn[0] - drawn[1])
+    found = _percentiles(a.mean() - b.mean(), drawn[0] - drawn[1])
+    return _never_certain(found, min(len(a), len(b)), least=-1) if _are_hits(a, b) else found
+
+
+def _are_hits(*columns: np.ndarray) -> bool:
+    """Whether these are of properties that a sample has or has not."""
+    return all(bool(np.isin(column, (0, 1)).all()) for column in columns)
 
 
 # ------------------------------------------------------------------ measures of whole sets

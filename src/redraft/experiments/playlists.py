@@ -273,7 +273,7 @@ class Columns:
             for name, own in self.values.items()
             if not name.partition("@")[0].endswith(GIVEN)
         }
-        return dict(self._estimates(apart, statistics.grouped_mean, seed))
+        return dict(self._estimates(apart, partial(statistics.grouped_share, least=-1), seed))
 
     def _estimates(
         self, values: dict[str, np.ndarray], shares: Callable[..., Estimate], seed: int

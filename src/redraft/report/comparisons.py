@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator, PercentFormatter
+from scipy.optimize import isotonic_regression
 
 from redraft.evaluation.statistics import Estimate, over_seeds
 from redraft.report import paper
@@ -142,16 +143,10 @@ def _name_ends(ax: Axes, ends: Mapping[str, float]) -> None:
 def apart(heights: np.ndarray, gap: float) -> np.ndarray:
     """Heights from the highest to the lowest, moved until `gap` lies between neighbours.
 
-    By least squares, so that none is moved without need (isotonic regression, min-max formula).
+    By least squares, so that none is moved without need.
     """
-    n = len(heights)
-    shift = gap * np.arange(n)
-    loose = heights + shift  # which may not ascend
-    tight = [
-        min(max(loose[a : b + 1].mean() for b in range(i, n)) for a in range(i + 1))
-        for i in range(n)
-    ]
-    return np.array(tight) - shift
+    shift = gap * np.arange(len(heights))
+    return isotonic_regression(heights + shift, increasing=False).x - shift  # may not ascend
 
 
 # ------------------------------------------------------------------ new molecules
