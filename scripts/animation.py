@@ -10,6 +10,7 @@ from pathlib import Path
 import redraft
 from redraft.report.animation import animation
 from redraft.report.structure import structure
+from redraft.sampler import Trace
 
 OUT = Path(__file__).parents[1] / "docs" / "redraft.svg"
 
@@ -17,12 +18,8 @@ OUT = Path(__file__).parents[1] / "docs" / "redraft.svg"
 def main(seed: int, length: int = 26) -> None:
     model = redraft.load("molecules")
     for own in count(seed):
-        frames = []
-
-        def watch(step, frames=frames):
-            frames.append((step.t - 1, step.x[0].tolist()))
-
-        (smiles,) = model.sample(1, length=length, seed=own, callback=watch)
+        frames = Trace()
+        (smiles,) = model.sample(1, length=length, seed=own, callback=frames)
         if structure(smiles) is not None:
             break
     title = f"A molecule is drafted from noise in {len(frames)} steps: {smiles}"

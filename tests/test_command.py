@@ -2,13 +2,16 @@
 
 import io
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from mistakes import message
 
 import redraft
 from redraft.cli import main
-from redraft.config import read_recipe, recipe_names
+from redraft.config import Config, read_recipe, recipe_names
 from redraft.methods import METHODS
 
 SMALL = [
@@ -60,6 +63,14 @@ def test_revise_at_strength_zero_is_the_identity(folder: Path, capsys):
     assert capsys.readouterr().out.splitlines() == ["axu", "bzw"]
     assert main(["revise", str(folder), "axu", "--strength", "1", "--show", "--seed", "0"]) == 0
     assert "t=3" in capsys.readouterr().out
+
+
+def test_a_revision_shows_the_times_of_the_first_sequence(folder: Path, capsys):
+    flags = ["--strength", "1", "--steps", "2", "--show", "--seed", "0"]
+    assert main(["revise", str(folder), *["axu"] * 257, *flags]) == 0  # one more than a batch
+    shown = re.findall(r"^t=(\d+)", capsys.readouterr().out, re.M)
+    first, last = redraft.load(folder).sampler(steps=2).times
+    assert shown == [str(first), "0"] and first < last - 1
 
 
 def test_a_loaded_model_is_the_trained_one(folder: Path, tmp_path: Path):
@@ -170,6 +181,11 @@ BAD = {
     "unknown token": ["infill", "{folder}", "a[MASK]Q"],
     "too many masks": ["infill", "{folder}", "a[MASK:99]"],
     "strength": ["revise", "{folder}", "axu", "--strength", "2"],
+    "samples under a file": ["sample", "{folder}", "--out", "{folder}/config.json/a.smi"],
+    "a run under a file": ["train", "tiny/mdlm", "--out", "{folder}/config.json/run"],
+    "a run over a file": ["train", "tiny/mdlm", "--out", "{folder}/config.json"],
+    "results over a file": ["noise", "{folder}", "--out", "{folder}/config.json"],
+    "a comparison over a file": ["compare", "tiny/mdlm", "--out", "{folder}/config.json"],
 }
 
 
@@ -183,6 +199,15 @@ def test_a_mistake_gets_one_sentence_and_exit_code_2(case: str, folder: Path, ca
     assert len(said.err.splitlines()) == 1
     assert "Traceback" not in said.err
     assert sorted(folder.rglob("*")) == before
+
+
+def test_what_no_user_could_mend_is_not_hidden(monkeypatch):
+    def fail(*_):
+        raise OSError("not about a file")
+
+    monkeypatch.setattr("redraft.commands.run", fail)
+    with pytest.raises(OSError, match="not about a file"):
+        main(["data", "zinc250k"])
 
 
 @pytest.mark.parametrize(
@@ -225,6 +250,39 @@ def test_a_bad_recipe_says_what_is_wrong(toml: str, names: list[str], tmp_path: 
     said = capsys.readouterr().err
     assert len(said.splitlines()) == 1
     assert all(name in said for name in names)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "bad"),
+    [
+        ("noise", "hidden", 0),
+        ("denoiser", "width", 0),
+        ("denoiser", "layers", 0),
+        ("denoiser", "heads", 0),
+        ("optimizer", "betas", [0.9, 1.0]),
+        ("optimizer", "betas", [-0.1, 0.9]),
+        ("optimizer", "weight_decay", -0.1),
+        ("optimizer", "clip", -1.0),
+        ("train", "validate", 0),
+        ("leader", "clip_reward", 0.0),
+        ("leader", "variance_decay", 1.0),
+        ("leader", "variance_decay", -0.1),
+        ("leader", "terminal", -1.0),
+        ("leader", "entropy_weight", -1.0),
+    ],
+)
+def test_a_value_that_no_run_could_use_is_refused(section: str, key: str, bad: Any):
+    said = message(Config.from_dict, {section: {key: bad}})
+    assert f"{key} must be" in said
+    assert str(tuple(bad) if isinstance(bad, list) else bad) in said
+
+
+@pytest.mark.parametrize("flag", ["--tokenizer", "--data.tokenizer"])
+def test_own_lines_are_cut_as_either_flag_says(flag: str, tmp_path: Path):
+    file, out = tmp_path / "my.txt", tmp_path / "run"
+    file.write_text("".join(f"a {b} {c}\n" for b in "uvwx" for c in "uvwxyz"), encoding="utf-8")
+    assert main(["train", "--data", str(file), flag, "words", "--out", str(out), *SMALL]) == 0
+    assert redraft.load(out).config.data.tokenizer == "words"
 
 
 @pytest.mark.parametrize("flag", [[], ["--help"], ["--version"], ["sample", "--help"]])

@@ -266,7 +266,8 @@ def test_steps_that_cannot_be_left_out_are_not_drawn(tmp_path: Path, capsys):
     assert found.by_steps() == {} and found.kernel() is None
     names = {"summary.json", "samples.smi", "redrafts.jsonl", "metrics.jsonl", "manifest.json"}
     assert {path.name for path in found.folder.iterdir()} == names
-    assert main(["evaluate", str(tmp_path / "run"), "--experiment", "steps"]) == 2
+    flags = ["--experiment", "steps", "--out", str(tmp_path)]
+    assert main(["evaluate", str(tmp_path / "run"), *flags]) == 2
     assert "in all its 6 steps only" in capsys.readouterr().err
 
 

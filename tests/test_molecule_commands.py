@@ -1,6 +1,7 @@
 """`redraft sample --valid` and `redraft evaluate`: files that chemists and tables can use."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,8 @@ from redraft.data.molecules import bundled, canonical_or_none
 from redraft.evaluation import results
 from redraft.evaluation.statistics import Estimate
 from redraft.report import molecules
+from redraft.report.grid import molecule_grid
+from redraft.report.structure import structure
 
 LINES = Path(__file__).parent / "data" / "format-1"
 SMILES = ["CCO", "c1ccccc1", "C[C@H](N)C(=O)O", "C" * 40]
@@ -61,6 +64,19 @@ def test_endings_and_broken_molecules_are_told(tmp_path: Path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("text", ["C1CC", "", "CÖ"])
+def test_what_is_no_molecule_is_drawn_and_written_nowhere(text, tmp_path: Path):
+    assert structure(text) is None
+    assert molecule_grid([text]).getpixel((8, 8)) == (0xBB,) * 3  # a frame around the text
+    path = tmp_path / "known.sdf"
+    molecules.write(path, ["CCO"])
+    before = path.read_bytes()
+    for write, ending in ((molecules.write, ".sdf"), (molecules.draw, ".svg")):
+        with pytest.raises(redraft.UserError, match=re.escape(repr(text))):
+            write(path.with_suffix(ending), ["CCN", text])
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
 # redraft sample --valid
 
 
@@ -103,6 +119,7 @@ def test_valid_samples_go_to_files(molecules, run, tmp_path: Path):
         (["--valid", "--out", "x.pdf"], "x.pdf"),
         (["--valid", "--draw", "x.gif"], "x.gif"),
         (["--draw", "x.svg"], "--valid"),
+        (["--out", "x.sdf"], "--valid"),
         (["-n", "0"], "got 0"),
     ],
 )
@@ -156,6 +173,55 @@ def test_molecules_drawn_elsewhere_are_evaluated_here(molecules, run, tmp_path: 
     ]
     assert metrics["validity"]["value"] == 0.5
     assert metrics["uniqueness"]["value"] == 0.5
+
+
+@pytest.mark.parametrize("ending", [".smi", ".csv"])
+def test_what_was_written_is_evaluated_as_it_was(ending, molecules, run, tmp_path: Path):
+    from redraft.report.molecules import write
+
+    file = tmp_path / f"drawn{ending}"
+    write(file, ["CCO", "", "C1CC", "CCN"])
+    assert run("evaluate", molecules, "--samples", file, "--out", tmp_path)[0] == 0
+    found = json.loads((tmp_path / "molecules" / "generation-vsdd.json").read_text())
+    assert found["n"] == 4 and found["metrics"]["validity"]["value"] == 0.5
+
+
+def test_samples_that_are_no_text_are_told(molecules, run, tmp_path: Path):
+    file = tmp_path / "drawn.smi"
+    file.write_bytes(b"CCO\n\xff\n")
+    code, _, err = run("evaluate", molecules, "--samples", file, "--out", tmp_path)
+    assert code == 2 and "UTF-8" in err and len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [["evaluate", "-n", 4], ["noise"]])
+def test_numbers_of_another_run_are_not_written_over(words, molecules, run, tmp_path, monkeypatch):
+    model = redraft.load(molecules, "cpu")
+    model.trained.summary |= {"seconds": 1e9}
+    model.save(tmp_path / "other")
+    word, *flags = [*words, "--out", tmp_path]
+    assert run(word, molecules, *flags)[0] == run(word, molecules, *flags)[0] == 0
+    (path,) = (tmp_path / "molecules").glob("*.json")
+    before = path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(redraft.Model, "sample", lambda *a, **k: pytest.fail("drawn in vain"))
+        code, _, err = run(word, tmp_path / "other", *flags)
+    assert code == 2 and "--variant" in err and len(err.splitlines()) == 1
+    assert run(word, tmp_path / "other", *flags, "--variant", "other")[0] == 0
+    assert path.read_bytes() == before and path.with_stem(f"{path.stem}-other").exists()
+
+
+def test_a_result_that_is_not_written_leaves_the_old_one(tmp_path: Path, monkeypatch):
+    found = {"experiment": "generation", "method": "vsdd", "domain": "molecules", "seed": 0}
+    path = results.write(found, tmp_path)
+    before = path.read_bytes()
+
+    def fail(*_):
+        raise OSError("killed")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="killed"):
+        results.write({**found, "more": 1}, tmp_path)
+    assert path.read_bytes() == before
 
 
 def test_fcd_is_to_the_unseen_molecules(molecules, run, tmp_path: Path, monkeypatch):

@@ -1,12 +1,17 @@
 """The first minutes: what comes first, what is left behind, what is left alone."""
 
+import dataclasses
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 from mistakes import message
 
 import redraft
-from redraft import quickstart
+from redraft import checkpoint, quickstart
+from redraft.config import Config, read_recipe
+from redraft.folder import write_json
 
 
 @pytest.fixture
@@ -53,13 +58,43 @@ def test_repairs_show_what_changed(molecules: Path, monkeypatch, capsys):
     assert failed.startswith("    -> not repaired: ")
 
 
-def test_an_earlier_quickstart_is_replaced_and_nothing_else(tmp_path: Path):
-    quickstart.clear(tmp_path / "new")
+@pytest.fixture
+def earlier(molecules: Path, tmp_path: Path) -> Path:
+    """What a quickstart of another seed leaves behind, as far as its config goes."""
+    shutil.copytree(molecules, tmp_path / "new/model")
     (tmp_path / "new/molecules.png").touch()
-    quickstart.clear(tmp_path / "new")  # it was broken off
-    (tmp_path / "new/model").mkdir()
-    (tmp_path / "new/model/config.json").touch()
+    reconfigure(tmp_path / "new", dataclasses.replace(read_recipe("quickstart"), seed=7))
+    return tmp_path / "new"
+
+
+def reconfigure(out: Path, config: Config) -> None:
+    state = checkpoint.latest(out / "model")
+    assert state is not None
+    stored = json.loads((state / "model/config.json").read_text(encoding="utf-8"))
+    write_json(state / "model/config.json", stored | {"config": config.to_dict()})
+
+
+def test_an_earlier_quickstart_is_replaced(earlier: Path):
+    quickstart.clear(earlier)
+    assert not (earlier / "model").exists()
+    quickstart.clear(earlier)  # only its first figure is there, as if it was broken off
+
+
+def test_a_folder_of_other_files_is_left_alone(tmp_path: Path):
     quickstart.clear(tmp_path / "new")
-    assert not (tmp_path / "new/model").exists()
     (tmp_path / "new/mine.txt").touch()
     assert "choose another --out" in message(quickstart.clear, tmp_path / "new")
+
+
+@pytest.mark.parametrize("how", ["another config", "no figure", "an unreadable config"])
+def test_a_run_of_ones_own_is_left_alone(how: str, earlier: Path):
+    if how == "another config":
+        own = dataclasses.replace(read_recipe("quickstart"), method="d3pm-uniform")
+        reconfigure(earlier, own)
+    elif how == "no figure":  # redraft train quickstart --out new/model
+        (earlier / "molecules.png").unlink()
+    else:
+        for path in earlier.rglob("config.json"):
+            path.write_text("{")
+    assert "choose another --out" in message(quickstart.clear, earlier)
+    assert (earlier / "model/model.safetensors").exists()

@@ -751,6 +751,35 @@ def test_metrics_survive_a_kill_at_the_moment_of_resuming(
     assert_same(folder, uninterrupted(config))
 
 
+def test_a_model_that_finds_no_room_leaves_the_older_one_whole(lines: Path, tmp_path: Path):
+    older = trainer.train(on_lines("mdlm", lines, steps=2), tmp_path / "run")
+    newer = dataclasses.replace(older, summary=older.summary | {"name": "newer"})
+    folder = tmp_path / "model"
+    checkpoint.save(folder, older)
+    before = content(folder)
+    taking_room = [(Path, "write_bytes"), (Path, "write_text"), (shutil, "copyfile")]
+    for at in itertools.count(1):
+        with Accident(disk_full, at, taking_room):
+            try:
+                checkpoint.save(folder, newer)
+            except UserError as error:
+                said = str(error)
+            else:
+                break
+        assert str(folder) in said and os.strerror(errno.ENOSPC) in said
+        assert content(folder) == before, f"disk full at operation {at}"
+    assert at == 2 * len(before) + 1  # every file was written, then copied
+    assert checkpoint.load(folder).summary["name"] == "newer"
+
+
+def test_a_model_is_saved_where_one_stands(lines: Path, tmp_path: Path, monkeypatch):
+    trained = trainer.train(on_lines("mdlm", lines, steps=2), tmp_path / "run")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    checkpoint.save(Path("."), trained)
+    assert checkpoint.load(".").config == trained.config
+
+
 def test_publishing_brings_every_file_and_nothing_else(tmp_path: Path):
     (tmp_path / "from").mkdir()
     (tmp_path / "from/a.json").write_text("1")

@@ -21,7 +21,7 @@ from redraft.noise.schedule import alpha_bar, steps
 from redraft.noise.semantic import BilinearScores, CosineScores, SemanticProcess
 from redraft.noise.uniform import UniformProcess
 from redraft.objective import predict
-from redraft.sampler import Sampler, Step, canvas, nucleus
+from redraft.sampler import Sampler, Step, Trace, canvas, nucleus
 from redraft.tokenizers.base import EOS, MASK, PAD
 
 V, T, D = 6, 5, 8
@@ -493,10 +493,22 @@ def test_the_callback_sees_every_step(name, n_steps):
     x, seen = trace(sampler.sample, start, generator=seeded())
     assert [step.n for step in seen] == list(range(n_steps - 1, -1, -1))
     assert [step.t for step in seen] == sampler.times[::-1]
+    assert [step.to for step in seen] == [0, *sampler.times[:-1]][::-1]
     assert torch.equal(seen[-1].x, x)
     for step in seen:
         assert step.p.shape == (2, 6, V)
         torch.testing.assert_close(step.p.sum(-1), torch.ones(2, 6, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("strength", [0.4, 1.0])
+@pytest.mark.parametrize("name", MARKOV)
+def test_a_trace_is_of_the_first_sequence_alone(name, strength):
+    sampler, x = make_sampler(make_process(name), steps=3), some_tokens(4, 6)
+    _, seen = trace(sampler.revise, x[:2], strength, generator=seeded())
+    frames, generator = Trace(), seeded()
+    for batch in x.split(2):
+        sampler.revise(batch, strength, generator=generator, callback=frames)
+    assert frames == [(step.to, step.x[0].tolist()) for step in seen]
 
 
 class Counter:

@@ -12,6 +12,7 @@ from redraft.errors import UserError
 from redraft.folder import seal
 from redraft.methods import METHODS
 from redraft.methods.fixed import Fixed
+from redraft.methods.method import Player
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -68,6 +69,33 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_state(
     kept = checkpoint.load(folder)
     assert kept.summary["steps"] == 10
     assert all(p.isfinite().all() for p in kept.denoiser.parameters())
+
+
+@pytest.mark.parametrize("at", [20, 30], ids=["before a save", "at the end"])
+@pytest.mark.parametrize("who", ["the follower", "the leader"])
+def test_a_gradient_that_is_no_number_spoils_no_state(
+    who: str, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The loss of that step is sound; its weights are not."""
+    config, folder, move = tiny("vsdd"), tmp_path / "run", Player.move
+    every = {"the follower": 1, "the leader": config.leader.block}[who]
+    own = {"the follower": config.optimizer, "the leader": config.leader.optimizer}[who]
+    moves: list[Player] = []
+
+    def poisoned(self: Player) -> torch.Tensor:
+        if self.config == own:
+            moves.append(self)
+            if len(moves) * every == at:
+                self.parameters[0].grad = torch.full_like(self.parameters[0], torch.nan)
+        return move(self)
+
+    monkeypatch.setattr(Player, "move", poisoned)
+    with pytest.raises(UserError, match=f"not a number at step {at}; the last good state"):
+        trainer.train(config, folder)
+    state = checkpoint.load_state(folder)
+    assert state.progress["step"] == at - 10
+    weights = (*state.tensors.values(), *state.trained.process.state_dict().values())
+    assert all(x.isfinite().all() for x in weights if x.is_floating_point())
 
 
 def test_a_run_never_overwrites_another(tmp_path: Path):

@@ -95,12 +95,18 @@ def compacted(trained: Trained) -> Trained:
 
 def save(folder: Path, trained: Trained) -> None:
     """The model alone; other files that lie in the folder stay there."""
-    aside = folder.with_name(f".{folder.name}.model")
+    aside = folder / ".model"
     shutil.rmtree(aside, ignore_errors=True)
-    with written(aside) as fresh:
-        _write_model(fresh, trained)
-    publish(aside, folder)
-    shutil.rmtree(aside)
+    try:
+        with written(aside) as fresh:
+            _write_model(fresh, trained)
+        publish(aside, folder)
+    except OSError as error:
+        raise UserError(
+            f"the model could not be saved in {folder} ({error.strerror}); what was there stays"
+        ) from None
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def load(folder: str | Path, device: str = "cpu") -> Trained:

@@ -34,7 +34,7 @@ def usage() -> str:
     )
 
 
-def complain(error: Exception) -> None:
+def complain(error: Exception | str) -> None:
     """One sentence on standard error; of many processes, the first one speaks for all."""
     if os.environ.get("RANK", "0") == "0":
         print(f"redraft: {error}", file=sys.stderr)
@@ -68,3 +68,8 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has seen enough
         sys.stderr.close()
         return 141
+    except OSError as error:
+        if not (error.filename and error.strerror):  # nothing that a user could mend
+            raise
+        complain(f"{error.filename} cannot be used: {error.strerror}")
+        return 2

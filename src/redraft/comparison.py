@@ -24,6 +24,7 @@ from redraft.errors import UserError
 from redraft.evaluation import results
 from redraft.experiments import drawn
 from redraft.experiments.domain import Asked, Domain, Drawn, Measured
+from redraft.folder import put
 from redraft.model import Model
 from redraft.sampler import Callback
 from redraft.trainer import Watcher
@@ -152,8 +153,7 @@ def measure(
         "results": [own.results[0] for own in measured],
         "differences": list(differences(entries, measured)),
     }
-    text = json.dumps(report, indent=1) + "\n"
-    report_path(entries, out).write_text(text, encoding="utf-8")
+    put(report_path(entries, out), (json.dumps(report, indent=1) + "\n").encode())
     return report
 
 

@@ -86,6 +86,7 @@ class NoiseConfig:
         check(
             self.rank is None or self.rank >= 1, f"noise.rank must be at least 1, got {self.rank}"
         )
+        check(self.hidden >= 1, f"noise.hidden must be at least 1, got {self.hidden}")
         check(self.tau > 0, f"noise.tau must be above 0, got {self.tau}")
         check(self.bins >= 1, f"noise.bins must be at least 1, got {self.bins}")
         check(0 < self.floor <= 1, f"noise.floor must be in (0, 1], got {self.floor}")
@@ -112,6 +113,9 @@ class DenoiserConfig:
     """Whether log q(x_t | x_0) is added to its logits, so that it need not learn the noise."""
 
     def __post_init__(self):
+        for name in ("width", "layers", "heads"):
+            value = getattr(self, name)
+            check(value >= 1, f"denoiser.{name} must be at least 1, got {value}")
         head, rest = divmod(self.width, self.heads)
         check(
             rest == 0 and head % 2 == 0,
@@ -141,7 +145,13 @@ class OptimizerConfig:
 
     def __post_init__(self):
         check(self.lr > 0, f"lr must be above 0, got {self.lr}")
+        check(
+            all(0 <= beta < 1 for beta in self.betas), f"betas must be in [0, 1), got {self.betas}"
+        )
         check(0 <= self.momentum < 1, f"momentum must be in [0, 1), got {self.momentum}")
+        for name in ("weight_decay", "clip"):
+            value = getattr(self, name)
+            check(value >= 0, f"{name} must be at least 0, got {value}")
         check(0 <= self.warmup < 1, f"warmup must be in [0, 1), got {self.warmup}")
 
 
@@ -201,6 +211,7 @@ class TrainConfig:
         check(self.log_every >= 1, f"train.log_every must be at least 1, got {self.log_every}")
         check(self.save_every >= 1, f"train.save_every must be at least 1, got {self.save_every}")
         check(self.keep >= 1, f"train.keep must be at least 1, got {self.keep}")
+        check(self.validate >= 1, f"train.validate must be at least 1, got {self.validate}")
 
 
 @dataclass(frozen=True)
@@ -244,6 +255,14 @@ class LeaderConfig:
         check(self.probes >= 2, f"leader.probes must be at least 2, got {self.probes}")
         check(self.gamma > 0, f"leader.gamma must be above 0, got {self.gamma}")
         check(self.batch >= 1, f"leader.batch must be at least 1, got {self.batch}")
+        check(self.clip_reward > 0, f"leader.clip_reward must be above 0, got {self.clip_reward}")
+        check(
+            0 <= self.variance_decay < 1,
+            f"leader.variance_decay must be in [0, 1), got {self.variance_decay}",
+        )
+        for name in ("terminal", "entropy_weight"):
+            value = getattr(self, name)
+            check(value >= 0, f"leader.{name} must be at least 0, got {value}")
         check(
             0 <= self.entropy_floor < 1,
             f"leader.entropy_floor must be in [0, 1), got {self.entropy_floor}",

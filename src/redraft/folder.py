@@ -122,13 +122,21 @@ def explained(path: Path) -> Iterator[None]:
 
 
 def publish(source: Path, folder: Path) -> None:
-    """Copy a sealed folder's files into another one, each at once, the manifest last."""
+    """Copy a sealed folder's files into another one: all aside, then into place, the manifest last.
+
+    Where there is no room for them, the other folder stays as it was.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    names = [path.name for path in source.iterdir() if path.name != MANIFEST]
-    for name in [*sorted(names), MANIFEST]:
-        aside = folder / f".{name}.new"
-        shutil.copyfile(source / name, aside)
-        os.replace(aside, folder / name)
+    names = sorted(path.name for path in source.iterdir() if path.name != MANIFEST)
+    asides = {name: folder / f".{name}.new" for name in [*names, MANIFEST]}
+    try:
+        for name, aside in asides.items():
+            shutil.copyfile(source / name, aside)
+        for name, aside in asides.items():
+            os.replace(aside, folder / name)
+    finally:
+        for aside in asides.values():
+            aside.unlink(missing_ok=True)
 
 
 def digest(path: Path) -> str:

@@ -200,14 +200,22 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
         self.save_pretrained(folder, compact=compact)
 
     def save_pretrained(
-        self, save_directory: str | Path, *, compact: bool = False, **hub: Any
+        self,
+        save_directory: str | Path,
+        *,
+        compact: bool = False,
+        push_to_hub: bool = False,
+        repo_id: str | None = None,
+        **hub: Any,
     ) -> str | None:
-        """As on the hub; `compact` is for drawing alone: weights of 16 bits, the noise exact."""
-        model = Model(checkpoint.compacted(self.trained)) if compact else self
-        return super(Model, model).save_pretrained(save_directory, **hub)
+        """As on the hub; `compact` is for drawing alone: weights of 16 bits, the noise exact.
 
-    def _save_pretrained(self, save_directory: Path) -> None:
-        checkpoint.save(save_directory, self.trained)
+        Not by the mixin, which removes an older config.json before anything is written.
+        """
+        model = Model(checkpoint.compacted(self.trained)) if compact else self
+        folder = Path(save_directory).resolve()
+        checkpoint.save(folder, model.trained)
+        return model.push_to_hub(repo_id or folder.name, **hub) if push_to_hub else None
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> "Model":

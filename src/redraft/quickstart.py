@@ -11,11 +11,11 @@ from redraft.config import read_recipe
 from redraft.data.corpus import encode
 from redraft.data.molecules import bundled, canonical_or_none
 from redraft.errors import UserError
-from redraft.model import Model, load, train
+from redraft.model import Model, load, train, training_config
 from redraft.noise.semantic import SemanticProcess
 from redraft.report import figures
 from redraft.report.repairs import told
-from redraft.sampler import Step
+from redraft.sampler import Trace
 from redraft.terminal import (
     Frames,
     TrainingDisplay,
@@ -54,10 +54,20 @@ def quickstart(out: Path, seed: int = 0) -> None:
 def clear(out: Path) -> None:
     """Make room: an earlier quickstart is replaced, anything else is left alone."""
     broken_off = {path.name for path in out.glob("*")} <= {"molecules.png"}
-    if not broken_off and not (out / "model" / "config.json").exists():
+    if not broken_off and not learned_here(out / "model"):
         raise UserError(f"{out} is not empty and no earlier quickstart; choose another --out")
     shutil.rmtree(out / "model", ignore_errors=True)
     out.mkdir(parents=True, exist_ok=True)
+
+
+def learned_here(run: Path) -> bool:
+    """Whether it is a quickstart's model, of any seed and of an earlier recipe, too."""
+    try:
+        found, own = training_config(run), read_recipe("quickstart")
+    except UserError:
+        return False
+    alike = (found.method, found.data) == (own.method, own.data)
+    return alike and (run.parent / "molecules.png").exists()
 
 
 def say(title: str, what: str) -> None:
@@ -123,12 +133,8 @@ def redraft(model: Model, out: Path, seed: int) -> None:
     """A well-known molecule noised and re-drafted, step by step; then many at once."""
     item = "CC(=O)Nc1ccccc1"
     say("Re-drafting", f"{item} (acetanilide) taken 40 % of the way to noise and back")
-    frames: list[tuple[int, list[int]]] = []
-
-    def watch(step: Step) -> None:
-        frames.append((step.t - 1, step.x[0].tolist()))
-
-    (result,) = model.revise([item], strength=0.4, seed=seed, callback=watch)
+    frames = Trace()
+    (result,) = model.revise([item], strength=0.4, seed=seed, callback=frames)
     clean = model.tokenizer.encode(item)
     show_revision(every(frames, 10), model.tokenizer, clean)
     print(f"result: {result}")

@@ -37,6 +37,8 @@ class Step:
     """Steps still to go."""
     t: int
     """The time that the denoiser was told."""
+    to: int
+    """The time that the sequence has come to."""
     x: Tensor
     """(B, L) the sequence after this step."""
     p: Tensor
@@ -44,6 +46,14 @@ class Step:
 
 
 Callback = Callable[[Step], None]
+
+
+class Trace(list[tuple[int, list[int]]]):
+    """A callback that keeps the first sequence of the first batch, at each time it comes to."""
+
+    def __call__(self, step: Step) -> None:
+        if not self or self[-1][0] > 0:
+            self.append((step.to, step.x[0].tolist()))
 
 
 @dataclass(frozen=True)
@@ -164,12 +174,12 @@ class Sampler:
             run = Recorder(generator)
         beliefs = [] if self.denoiser.recall is None else [self._no_belief(x)]
         for n in range(n_start, 0, -1):
-            t = self.times[n - 1]
+            t, to = self.times[n - 1], self.times[n - 2] if n > 1 else 0
             numbers = [torch.full_like(x[0, :1], number) for number in (t, n)]
             drawn = run(step, [x, *numbers, *beliefs])
             x, beliefs = drawn["x"], [drawn["p"] for _ in beliefs]
             if callback is not None:
-                callback(Step(n - 1, t, x, drawn["p"]))
+                callback(Step(n - 1, t, to, x, drawn["p"]))
         return x
 
     def _no_belief(self, x: Tensor) -> Tensor:

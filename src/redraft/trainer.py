@@ -174,7 +174,7 @@ def loop(run: Run, folder: Path, watch: Watcher | None) -> Trained:
         while not budget.spent(run.step) and not signals.caught:
             metrics = run.method.step(run.batches[run.step], budget.progress(run.step))
             follow_average(trained.denoiser, run.method.denoiser, config.ema, run.step)
-            health.note(run.step, metrics["loss"])
+            health.note(run.step, metrics)
             log.note(metrics)
             run.step += 1
             if run.step % config.log_every == 0:  # once in a while: look
@@ -296,22 +296,28 @@ class Budget:
 
 
 class Health:
-    """Remembers the first loss that was not a number, without making the GPU wait."""
+    """Remembers the first step with a number that is none, without making the GPU wait.
+
+    A gradient that is none spoils the weights even where the loss, taken before the step, is sound.
+    """
+
+    WATCHED = ("loss", "gradient_norm", "leader/gradient_norm")
 
     def __init__(self):
         self.bad: Tensor | None = None
 
-    def note(self, step: int, loss: Tensor | float) -> None:
-        loss = torch.as_tensor(loss)
+    def note(self, step: int, metrics: dict[str, Tensor | float]) -> None:
+        seen = torch.as_tensor(sum(metrics[name] for name in self.WATCHED if name in metrics))
         if self.bad is None:
-            self.bad = torch.full((), -1, device=loss.device)
-        first = (self.bad < 0) & ~loss.isfinite()
+            self.bad = torch.full((), -1, device=seen.device)
+        first = (self.bad < 0) & ~seen.isfinite()
         self.bad = torch.where(first, step + 1, self.bad)
 
     def check(self, folder: Path) -> None:
         if self.bad is not None and (step := int(self.bad)) >= 0:
             raise UserError(
-                f"the loss is not a number at step {step}; the last good state is in {folder}"
+                f"the loss or its gradient is not a number at step {step}; "
+                f"the last good state is in {folder}"
             )
 
 

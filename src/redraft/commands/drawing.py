@@ -66,7 +66,7 @@ class Sample(Drawing):
     valid: bool = False
     """Molecules: only valid ones, no two the same; the rest is drawn again."""
     out: Path | None = None
-    """Molecules: a file .smi, .csv or .sdf, instead of standard output."""
+    """Molecules: a file .smi or .csv, or .sdf with --valid, instead of standard output."""
     draw: Path | None = None
     """Molecules: also draw them, as .svg or .png; goes with --valid."""
 
@@ -77,9 +77,10 @@ class Sample(Drawing):
             if path is not None:
                 molecules.check_ending(path, accepted)
         check(self.n >= 1, f"n must be at least 1, got {self.n}")
+        has_form = self.draw is not None or (self.out is not None and self.out.suffix == ".sdf")
         check(
-            self.draw is None or self.valid,
-            "--draw goes with --valid: what is not valid has no form",
+            self.valid or not has_form,
+            "--draw and --out NAME.sdf go with --valid: what is not valid has no form",
         )
         model = self.load()
         with progress("sampling") as callback:
@@ -154,13 +155,14 @@ class Revise(Redrawing):
     """Show every step of the first sequence."""
 
     def run(self) -> None:
-        model = self.load()
+        from redraft.sampler import Trace
+
+        model, frames = self.load(), Trace()
         items = [model.tokenizer.parse(text) for text in inputs(self.texts)]
-        frames: list[tuple[int, list[int]]] = []
         with progress("revising") as callback:
 
             def watch(step: Any) -> None:
-                frames.append((step.t - 1, step.x[0].tolist()))
+                frames(step)
                 callback(step)
 
             rows = model.revise(

@@ -206,8 +206,9 @@ class Train:
         from redraft.domains import NAMED
 
         domain = NAMED.get(self.data, self.config.data.domain)
+        tokenizer = self.tokenizer or self.config.data.tokenizer
         data = dataclasses.replace(
-            self.config.data, domain=domain, file=self.data, tokenizer=self.tokenizer
+            self.config.data, domain=domain, file=self.data, tokenizer=tokenizer
         )
         return dataclasses.replace(self.config, data=data)
 

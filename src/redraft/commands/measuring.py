@@ -66,7 +66,8 @@ class Evaluate(Drawing):
     data: str | None = None
     """Where the training data lie, if not where they lay."""
     variant: str | None = None
-    """A name for what is not the plain setting: other steps, temperature, top-p."""
+    """A name for what is not the plain setting: other steps, temperature, top-p; or for this
+    run's numbers, beside those of others."""
     out: Path = Path("results")
     """Folder for the JSON file."""
 
@@ -82,6 +83,7 @@ class Evaluate(Drawing):
         if self.experiment not in domain.experiments:
             raise unknown(f"experiment of {name}", self.experiment, domain.experiments)
         domain.check(self.asked())
+        results.require_room(model.trained, self.experiment, self.out, self.variant)
         data = dataset_of(model.trained, self.data)
         with progress(self.experiment) as callback, judging() as watch:
             asked = dataclasses.replace(self.asked(), callback=callback, judging=watch)
@@ -132,6 +134,8 @@ class Noise:
     """A run folder, or the NAME.drawn that `redraft compare` leaves beside it."""
     out: Path = Path("results")
     """Folder for the JSON file and the figure."""
+    variant: str | None = None
+    """A name for this run's, beside those of others."""
     seed: int = 0
     """Of the intervals."""
 
@@ -143,8 +147,9 @@ class Noise:
         from redraft.terminal import show_noise
 
         run, kernel = self.load()
+        results.require_room(run, "noise", self.out, self.variant)
         result = noise.result(run, kernel, self.seed)
-        path = results.write(result, self.out)
+        path = results.write(result, self.out, self.variant)
         T = len(kernel)
         figure = figures.noise_maps(kernel, kernel.tokens, noise.times_of(T), kernel.counts)
         figures.save(figure, path.with_suffix(".png"))

@@ -16,12 +16,15 @@ from dataclasses import asdict, dataclass
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from threading import Thread
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from redraft.data import lines, wheels
 from redraft.data.corpus import Corpus
 from redraft.data.wheels import Wheel
 from redraft.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from rdkit.Chem import Mol
 
 SAMPLE = Path(__file__).parent / "samples" / "zinc250k-short.smi.gz"
 ORIGIN = (
@@ -48,16 +51,21 @@ def read(path: str | Path) -> list[str]:
 
 def numbered(path: str | Path) -> list[tuple[int, str]]:
     """What `read` gives, each with the number of its line."""
-    column = [
-        (number, re.split(r"[\s,]", line.strip(), maxsplit=1)[0].strip('"'))
-        for number, line in lines.numbered(path)
-        if line.strip()
-    ]
-    if column and column[0][1].lower() == "smiles":
-        column = column[1:]
-    found = [(number, smiles) for number, smiles in column if smiles]
+    found = [(number, smiles) for number, smiles in column(path) if smiles]
     lines.require(path, [smiles for _, smiles in found])
     return found
+
+
+def column(path: str | Path) -> list[tuple[int, str]]:
+    """The same with empty lines, which are no molecules, but may be samples."""
+    rows = [
+        (number, re.split(r"[\s,]", line.strip(), maxsplit=1)[0].strip('"'))
+        for number, line in lines.numbered(path)
+    ]
+    first = next((row for row in rows if row[1]), None)
+    if first is not None and first[1].lower() == "smiles":
+        rows.remove(first)
+    return rows
 
 
 def own(path: str | Path) -> Corpus:
@@ -90,15 +98,27 @@ def rdkit_version() -> str | None:
     return rdBase.rdkitVersion
 
 
-def canonical(smiles: str) -> str:
-    """The one form RDKit gives to all SMILES of a molecule: as a key, it keeps them together."""
+def parse(smiles: str) -> "Mol | None":
+    """The molecule, if RDKit can make one of it that has an atom."""
     from rdkit import Chem, rdBase
 
     with rdBase.BlockLogs():  # of "CÖ" RDKit would trim the end, and see methane
         molecule = Chem.MolFromSmiles(smiles) if smiles.isascii() else None
-    if molecule is None or not molecule.GetNumAtoms():
+    return molecule if molecule is not None and molecule.GetNumAtoms() else None
+
+
+def molecule_of(smiles: str) -> "Mol":
+    molecule = parse(smiles)
+    if molecule is None:
         raise UserError(f"a SMILES string that RDKit can parse is needed, got {smiles[:60]!r}")
-    return Chem.MolToSmiles(molecule)
+    return molecule
+
+
+def canonical(smiles: str) -> str:
+    """The one form RDKit gives to all SMILES of a molecule: as a key, it keeps them together."""
+    from rdkit import Chem
+
+    return Chem.MolToSmiles(molecule_of(smiles))
 
 
 def canonical_or_none(smiles: str) -> str | None:

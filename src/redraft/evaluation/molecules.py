@@ -13,17 +13,14 @@ thing over and over is not diverse. A sample is not paired with itself, only wit
 from collections.abc import Collection, Sequence, Set
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from redraft.data.molecules import canonical_or_none
+from redraft.data.molecules import canonical_or_none, molecule_of
 from redraft.errors import UserError
 from redraft.evaluation import statistics
 from redraft.evaluation.statistics import Estimate
-
-if TYPE_CHECKING:
-    from rdkit.Chem import Mol
 
 RADIUS, BITS = 2, 2048
 """Of the Morgan fingerprints that similarities are about."""
@@ -83,14 +80,12 @@ def diversity(smiles: Sequence[str]) -> Estimate:
 
 def fingerprints(smiles: Sequence[str]) -> np.ndarray:
     """Morgan fingerprints, one row of zeros and ones a molecule, (n, BITS)."""
-    from rdkit import rdBase
     from rdkit.Chem import rdFingerprintGenerator
 
     morgan = rdFingerprintGenerator.GetMorganGenerator(radius=RADIUS, fpSize=BITS)
     bits = np.empty((len(smiles), BITS), np.uint8)
-    with rdBase.BlockLogs():
-        for row, text in zip(bits, smiles, strict=True):
-            row[:] = morgan.GetFingerprintAsNumPy(_parse(text))
+    for row, text in zip(bits, smiles, strict=True):
+        row[:] = morgan.GetFingerprintAsNumPy(molecule_of(text))
     return bits
 
 
@@ -113,15 +108,6 @@ def mean_similarities(bits: np.ndarray) -> np.ndarray:
             if i < j:
                 sums[j : j + BLOCK] += block.sum(0, dtype=np.float64)
     return (sums - 1) / (n - 1)  # without its similarity to itself
-
-
-def _parse(smiles: str) -> "Mol":
-    from rdkit import Chem
-
-    molecule = Chem.MolFromSmiles(smiles) if smiles.isascii() else None
-    if molecule is None or not molecule.GetNumAtoms():
-        raise UserError(f"a SMILES string that RDKit can parse is needed, got {smiles[:60]!r}")
-    return molecule
 
 
 # ------------------------------------------------------------------ FCD

@@ -7,7 +7,9 @@ from typing import Any, Protocol
 
 from redraft import checkpoint
 from redraft.config import Config, read_recipe, recipe_names
+from redraft.errors import UserError
 from redraft.evaluation.statistics import Estimate
+from redraft.folder import put, read_json
 
 
 class Run(Protocol):
@@ -47,12 +49,36 @@ def result(
 
 
 def write(found: Mapping[str, Any], folder: Path, variant: str | None = None) -> Path:
-    """folder/DOMAIN/EXPERIMENT-METHOD[-VARIANT].json."""
-    name = named(f"{found['experiment']}-{found['method']}", found["seed"], variant)
-    path = folder / found["domain"] / name
+    path = path_of(found, folder, variant)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    put(path, (json.dumps(found, indent=1) + "\n").encode())
     return path
+
+
+def require_room(run: Run, experiment: str, folder: Path, variant: str | None = None) -> None:
+    """Numbers of another run are not written over: no two runs take the same seconds exactly."""
+    facts = {
+        "domain": run.config.data.domain,
+        "experiment": experiment,
+        "method": run.config.method,
+        "seed": run.config.seed,
+        "steps": run.summary["steps"],
+        "train_seconds": run.summary["seconds"],
+    }
+    path = path_of(facts, folder, variant)
+    if path.is_file():
+        found = read_json(path)
+        if not isinstance(found, dict) or not facts.items() <= found.items():
+            raise UserError(
+                f"{path} holds the numbers of another run; give these a name with --variant, "
+                "such as that of the run's folder, or choose another --out"
+            )
+
+
+def path_of(found: Mapping[str, Any], folder: Path, variant: str | None = None) -> Path:
+    """folder/DOMAIN/EXPERIMENT-METHOD[-VARIANT].json."""
+    stem = f"{found['experiment']}-{found['method']}"
+    return folder / found["domain"] / named(stem, found["seed"], variant)
 
 
 def named(stem: str, seed: int, variant: str | None = None) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from redraft.config import check
-from redraft.data.molecules import canonical_or_none, rdkit_version
+from redraft.data.molecules import canonical_or_none, column, rdkit_version
 from redraft.domains import Dataset
 from redraft.errors import UserError
 from redraft.evaluation import molecules, results, statistics
@@ -136,7 +136,7 @@ def generation(samples: Sequence[str], data: Dataset, seed: int, fcd: bool) -> d
 
 def measure_generation(model: Model, data: Dataset, asked: Asked) -> dict[str, Any]:
     if asked.samples is not None:
-        drawn = asked.samples.read_text(encoding="utf-8").splitlines()
+        drawn = [smiles for _, smiles in column(asked.samples)]
     else:
         n = asked.n or Amounts.samples
         drawn = model.sample(n, seed=asked.seed, callback=asked.callback, **asked.options)

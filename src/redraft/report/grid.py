@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib import font_manager
 
+from redraft.data.molecules import parse
 from redraft.report.style import INK, Names, shortened
 
 if TYPE_CHECKING:
@@ -62,12 +63,9 @@ def _drawing(smiles: str, size: tuple[int, int]) -> "Image | None":
     import io
 
     from PIL import Image
-    from rdkit import Chem, rdBase
     from rdkit.Chem.Draw import rdMolDraw2D
 
-    with rdBase.BlockLogs():
-        molecule = Chem.MolFromSmiles(smiles)
-    if molecule is None or molecule.GetNumAtoms() == 0:
+    if (molecule := parse(smiles)) is None:
         return None
     canvas = rdMolDraw2D.MolDraw2DCairo(*size)
     options = canvas.drawOptions()

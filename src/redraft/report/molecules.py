@@ -4,7 +4,7 @@ import csv
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from redraft.data.molecules import require_rdkit
+from redraft.data.molecules import molecule_of, require_rdkit
 from redraft.errors import UserError
 from redraft.report.figures import molecule_grid
 
@@ -42,11 +42,12 @@ def write_sdf(path: Path, smiles: Sequence[str]) -> None:
     from rdkit import Chem
     from rdkit.Chem import AllChem
 
-    with Chem.SDWriter(str(path)) as file:
-        for text, molecule in zip(smiles, parsed(smiles), strict=True):
+    molecules = list(map(molecule_of, smiles))
+    with path.open("w", encoding="utf-8") as file, Chem.SDWriter(file) as rows:
+        for text, molecule in zip(smiles, molecules, strict=True):
             AllChem.Compute2DCoords(molecule)  # pyright: ignore[reportAttributeAccessIssue]
             molecule.SetProp("_Name", text)
-            file.write(molecule)
+            rows.write(molecule)
 
 
 def draw(path: Path, smiles: Sequence[str], columns: int = 4) -> None:
@@ -67,20 +68,9 @@ def as_svg(smiles: Sequence[str], columns: int) -> str:
     rows = -(-len(smiles) // columns)
     drawer = rdMolDraw2D.MolDraw2DSVG(columns * width, rows * height, width, height)
     legends = [s if len(s) <= 34 else f"{s[:31]}..." for s in smiles]
-    drawer.DrawMolecules(parsed(smiles), legends=legends)
+    drawer.DrawMolecules(list(map(molecule_of, smiles)), legends=legends)
     drawer.FinishDrawing()
     return drawer.GetDrawingText()
-
-
-def parsed(smiles: Sequence[str]) -> list:
-    from rdkit import Chem, rdBase
-
-    with rdBase.BlockLogs():
-        molecules = [Chem.MolFromSmiles(s) for s in smiles]
-    for text, molecule in zip(smiles, molecules, strict=True):
-        if molecule is None:
-            raise UserError(f"{text[:60]!r} is not a molecule that RDKit can parse")
-    return molecules
 
 
 WRITERS: dict[str, Callable[[Path, Sequence[str]], None]] = {

@@ -3,6 +3,8 @@
 import re
 from xml.etree import ElementTree
 
+from redraft.data.molecules import parse
+
 WIDTH, HEIGHT = 300, 220
 INK = "#000000"
 PALETTE = {
@@ -25,13 +27,12 @@ _WIDTH = re.compile(r"(\d+(?:\.\d+)?)(?:px)?")
 
 def structure(smiles: str) -> str | None:
     """None for what does not parse, or has no atoms."""
-    from rdkit import Chem, rdBase
+    from rdkit import rdBase
     from rdkit.Chem.Draw import rdMolDraw2D
 
+    if (molecule := parse(smiles)) is None:
+        return None
     with rdBase.BlockLogs():
-        molecule = Chem.MolFromSmiles(smiles)
-        if molecule is None or molecule.GetNumAtoms() == 0:
-            return None
         drawer = rdMolDraw2D.MolDraw2DSVG(WIDTH, HEIGHT)
         options = drawer.drawOptions()
         options.clearBackground = False

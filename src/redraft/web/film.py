@@ -55,7 +55,7 @@ class Film:
 
 
 def told(step: Step) -> str:
-    return f"t = {step.t}, {step.n} to go"
+    return f"t = {step.to}, {step.n} to go"
 
 
 def marks(before: Sequence[Any], after: Sequence[Any]) -> tuple[list[int], list[int]]:

@@ -193,7 +193,7 @@ class Search:
         self._show("the nearest and likeliest", text)
 
     def revised(self, step: Step) -> None:
-        self.film.show(f"revision at t = {step.t}", [step.x[0].tolist()], fixed=True)
+        self.film.show(f"revision at t = {step.to}", [step.x[0].tolist()], fixed=True)
 
     def _show(self, label: str, text: str) -> None:
         try:
