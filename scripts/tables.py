@@ -220,6 +220,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "paper-size-search": lambda: search("molecules/paper-size-search"),
     "denoiser-search": lambda: by_seed("molecules/denoiser-search"),
     "kernel-search": lambda: by_seed("molecules/kernel-search"),
+    "fldd-search": lambda: by_seed("molecules/fldd-search"),
     "strides": strides,
     "repair-molecules": repairs,
     "train-tiny": lambda: train("bench/train-tiny"),
