@@ -429,7 +429,7 @@ def test_mistakes_in_models_and_files(run, mine, molecules, cache: Path, monkeyp
         return message(Continue(model=str(model), playlist=str(file), device="cpu").run)
 
     assert "no file" in answer(run, tmp_path / "absent.txt")
-    assert "there is no model" in answer(tmp_path / "absent")
+    assert "unknown run folder" in answer(tmp_path / "absent")
     assert "this model knows molecules" in answer(molecules)
     monkeypatch.setenv("REDRAFT_CACHE", str(tmp_path / "empty"))
     assert "no playlists are prepared" in answer(run)

@@ -107,6 +107,22 @@ def test_an_unreachable_hub_gets_a_sentence(monkeypatch):
         redraft.load("someone/nothing")
 
 
+def test_a_misspelt_run_is_not_looked_for_on_the_hub(trained, tmp_path: Path, monkeypatch):
+    trained.save_pretrained(tmp_path / "runs/first")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(model, "snapshot_download", None)
+    with pytest.raises(UserError, match="run folder 'runs/frist'; did you mean 'runs/first'"):
+        redraft.load("runs/frist")
+
+
+def test_a_model_is_not_saved_over_a_run(trained, tmp_path: Path):
+    trainer.train(tiny("mdlm", steps=1), tmp_path / "run")
+    before = (tmp_path / "run/config.json").read_bytes()
+    with pytest.raises(UserError, match="choose another folder"):
+        trained.save_pretrained(tmp_path / "run")
+    assert (tmp_path / "run/config.json").read_bytes() == before
+
+
 def test_push_to_hub_uploads_what_load_reads(trained, monkeypatch, tmp_path: Path):
     uploaded = tmp_path / "uploaded"
 

@@ -43,6 +43,7 @@ def complain(error: Exception | str) -> None:
 def main(arguments: list[str] | None = None) -> int:
     word, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     logging.basicConfig(format="redraft: %(message)s")
+    logging.getLogger("huggingface_hub").propagate = False  # it speaks for itself
     try:
         if word in ("-h", "--help"):
             print(usage())

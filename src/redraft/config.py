@@ -20,6 +20,10 @@ def check(condition: bool, message: str) -> None:
         raise UserError(message)
 
 
+def check_seed(seed: int) -> None:
+    check(0 <= seed < 2**63, f"seed must be from 0 to 2^63 - 1, got {seed}")
+
+
 @dataclass(frozen=True)
 class DataConfig:
     domain: str = "molecules"
@@ -299,6 +303,9 @@ class Config:
     train: TrainConfig = field(default_factory=TrainConfig)
     leader: LeaderConfig = field(default_factory=LeaderConfig)
     fldd: FlddConfig = field(default_factory=FlddConfig)
+
+    def __post_init__(self):
+        check_seed(self.seed)
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

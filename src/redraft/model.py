@@ -26,7 +26,7 @@ from redraft.checkpoint import Trained
 from redraft.config import Config, check
 from redraft.distributed import agreed, in_order, world
 from redraft.domains import CANONICAL
-from redraft.errors import UserError
+from redraft.errors import UserError, unknown
 from redraft.repair import Repaired, Repairer
 from redraft.sampler import Callback, Sampler, canvas
 from redraft.tokenizers.base import MASK, PAD
@@ -108,7 +108,7 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
 
         Gives up after `most` times n draws, with what it has.
         """
-        canonical = self._canonical("sample_valid")
+        canonical = self._canonical("drawing valid ones alone")
         seed, found, drawn = fixed(seed), {}, 0
         while len(found) < n and drawn < most * n:
             share = max(len(found) / drawn, 0.01) if drawn else 1.0
@@ -214,6 +214,7 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
         """
         model = Model(checkpoint.compacted(self.trained)) if compact else self
         folder = Path(save_directory).resolve()
+        check(not (folder / "state").is_dir(), f"{folder} is a run's; choose another folder")
         checkpoint.save(folder, model.trained)
         return model.push_to_hub(repo_id or folder.name, **hub) if push_to_hub else None
 
@@ -314,6 +315,9 @@ def load(name: str | Path, device: str = "auto") -> Model:
         name = SHIPPED / name
     if isdir(name):
         return Model.from_pretrained(name, device=device)
+    if (parent := Path(name).parent) != Path(".") and parent.is_dir():
+        beside = sorted(str(path.parent) for path in parent.glob("*/config.json"))
+        raise unknown("run folder", str(name), [*beside, *shipped()])
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)):
         own = ", ".join(shipped()) or "none with this copy of redraft"
         raise UserError(

@@ -25,6 +25,7 @@ from redraft.commands.measuring import Bench, Compare, Evaluate, Noise
 from redraft.commands.playlist import Playlist
 from redraft.commands.reporting import Report
 from redraft.commands.serving import Serve
+from redraft.config import check_seed
 from redraft.errors import UserError
 
 COMMANDS: dict[str, Callable[..., Any]] = {
@@ -59,6 +60,8 @@ def run(word: str, arguments: list[str]) -> None:
         raise UserError(
             f"{in_one_sentence(complaint.getvalue())} (redraft {word} --help)"
         ) from None
+    if (seed := getattr(parsed, "seed", None)) is not None:
+        check_seed(seed)
     parsed.run()
 
 

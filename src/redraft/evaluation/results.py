@@ -57,6 +57,8 @@ def write(found: Mapping[str, Any], folder: Path, variant: str | None = None) ->
 
 def require_room(run: Run, experiment: str, folder: Path, variant: str | None = None) -> None:
     """Numbers of another run are not written over: no two runs take the same seconds exactly."""
+    if variant is not None and Path(variant).name != variant:
+        raise UserError(f"--variant is a part of a file's name, got {variant!r}")
     facts = {
         "domain": run.config.data.domain,
         "experiment": experiment,
