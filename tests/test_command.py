@@ -124,9 +124,23 @@ def test_a_folder_before_sequences_is_text_where_a_model_is_named(folder: Path, 
 
 
 def test_a_folder_alone_takes_sequences_from_standard_input(folder: Path, capsys, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO("axu\nbzw\n"))
+    piped = io.TextIOWrapper(io.BytesIO("\ufeffaxu\r\n\nbzw".encode()))
+    monkeypatch.setattr("sys.stdin", piped)
     assert main(["revise", str(folder), "--strength", "0"]) == 0
     assert capsys.readouterr().out == "axu\nbzw\n"
+
+
+@pytest.mark.parametrize("word", ["infill", "revise"])
+@pytest.mark.parametrize(
+    ("piped", "said"),
+    [(None, "pipe some in"), (b"", "no sequences"), (b"\xff", "standard input must be UTF-8")],
+)
+def test_where_nothing_can_be_read_it_says_so(word, piped, said, folder, capsys, monkeypatch):
+    stream = None if piped is None else io.TextIOWrapper(io.BytesIO(piped))
+    monkeypatch.setattr("sys.stdin", stream)
+    assert main([word, str(folder)]) == 2
+    err = capsys.readouterr().err
+    assert said in err and len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import io
 import math
+import os
 import subprocess
 import sys
 
@@ -226,6 +227,24 @@ def test_a_stopped_run_says_so():
         display.update(4, 0.4, {"loss": 1.0}, 1.0)
         raise KeyboardInterrupt
     assert "vsdd: stopped after 4 steps" in file.getvalue()
+
+
+def test_a_run_that_never_began_has_nothing_to_say():
+    console, file = recorder()
+    with pytest.raises(KeyboardInterrupt), TrainingDisplay(10, None, "vsdd", console):
+        raise KeyboardInterrupt
+    assert file.getvalue() == ""
+
+
+def test_a_reader_that_leaves_is_a_broken_pipe_once(monkeypatch):
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as file:
+        monkeypatch.setattr(sys, "stdout", file)
+        console = terminal.new_console()
+        with pytest.raises(BrokenPipeError):
+            console.print("to nobody")
+        console.print("to nowhere")
 
 
 @given(st.lists(st.floats(), max_size=60), st.integers(1, 30), st.booleans())

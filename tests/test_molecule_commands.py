@@ -121,9 +121,23 @@ def test_valid_samples_go_to_files(molecules, run, tmp_path: Path):
         (["--draw", "x.svg"], "--valid"),
         (["--out", "x.sdf"], "--valid"),
         (["-n", "0"], "got 0"),
+        (["--out", "{tmp}/folder.smi"], "is a folder"),
+        (["--valid", "--draw", "{tmp}/folder.svg"], "is a folder"),
+        (["--out", "{tmp}/file/new/x.smi"], "is no folder"),
+        (["--out", "{tmp}/locked/new/x.smi"], "is read-only"),
+        (["--out", "{tmp}/locked.smi"], "is read-only"),
     ],
 )
-def test_a_mistake_is_told_before_anything_is_drawn(molecules, run, flags, said):
+def test_a_mistake_is_told_before_anything_is_drawn(
+    molecules, run, flags, said, tmp_path: Path, monkeypatch
+):
+    for name in ("folder.smi", "folder.svg", "locked"):
+        (tmp_path / name).mkdir()
+    for name in ("file", "locked.smi"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr("os.access", lambda path, _: "locked" not in Path(path).name)
+    monkeypatch.setattr(redraft.Model, "sample", lambda *a, **k: pytest.fail("drawn in vain"))
+    flags = [flag.format(tmp=tmp_path) for flag in flags]
     code, out, err = run("sample", molecules, *flags)
     assert (code, out) == (2, "")
     assert said in err and len(err.strip().splitlines()) == 1
@@ -132,6 +146,14 @@ def test_a_mistake_is_told_before_anything_is_drawn(molecules, run, flags, said)
 def test_lines_have_no_grammar(run):
     code, _, err = run("sample", LINES, "--valid")
     assert code == 2 and "knows lines" in err
+
+
+@pytest.mark.parametrize("flags", [["--out", "x.smi"], ["--valid", "--draw", "x.svg"]])
+def test_files_of_molecules_hold_no_lines(flags, run, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run("sample", LINES, *flags)
+    assert code == 2 and "--out and --draw are for molecules, this model knows lines" in err
+    assert not list(tmp_path.iterdir())
 
 
 # The model that comes with the package

@@ -348,7 +348,7 @@ def test_continue_prints_artists_and_titles(run, mine, script, alone, names, cap
     assert out.splitlines() == [f" 1  100.0%  {names[a]}", f" 2   50.0%  {names[b]}"]
     assert err.startswith("shares of 2 draws, given the last 6 of 6 tracks; 100% of what was")
     script.answers = [[b], [b]]
-    monkeypatch.setattr("sys.stdin", io.StringIO(mine.read_text()))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(mine.read_bytes())))
     flags = ["--model", str(run), "-n", "1", "--draws", "2", "--alternatives", "1", "--json"]
     assert main(["playlist", "continue", *flags]) == 2  # there is no second one
     out, err = capsys.readouterr()
@@ -417,9 +417,16 @@ def test_mistakes_in_flags(run, mine, capsys, word, flags, said):
 )
 @pytest.mark.parametrize("word", ["continue", "repair"])
 def test_mistakes_in_playlists(run, capsys, monkeypatch, word, text, said):
-    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     assert main(["playlist", word, "--model", str(run)]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_closed_standard_input_is_told(run, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)
+    assert main(["playlist", "continue", "--model", str(run)]) == 2
+    err = capsys.readouterr().err
+    assert "pipe one in" in err and err.count("\n") == 1
 
 
 def test_mistakes_in_models_and_files(run, mine, molecules, cache: Path, monkeypatch, tmp_path):

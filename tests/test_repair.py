@@ -1,9 +1,13 @@
 """Repair: valid results only, near what was given, and honest about the rest."""
 
+import gzip
+import io
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
+from string import ascii_letters, ascii_lowercase
 from typing import Any
 
 import numpy as np
@@ -15,6 +19,7 @@ from torch import Tensor
 
 import redraft
 from redraft.cli import main
+from redraft.commands.drawing import names_file, smiles_of
 from redraft.data.molecules import canonical_or_none
 from redraft.noise.absorbing import AbsorbingProcess
 from redraft.noise.schedule import alpha_bar, steps
@@ -260,7 +265,10 @@ def test_json_is_one_object_a_line(run):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["missing.smi"], "missing.smi"),
+        (["missing.smi"], "there is no file missing.smi"),
+        (["CCO", "missing.sdf"], "there is no file missing.sdf"),
+        (["missing.json"], "there is no file missing.json"),
+        (["missing.csv.gz"], "there is no file missing.csv.gz"),
         (["CC", "--model", "nowhere"], "nowhere"),
         (["CC", "--drafts", "0"], "got 0"),
         (["CC", "--format", "xml"], "xml"),
@@ -270,6 +278,94 @@ def test_a_mistake_is_told_in_one_sentence(run, flags, said):
     code, out, err = run(*flags)
     assert (code, out) == (2, "")
     assert said in err and len(err.strip().splitlines()) == 1
+
+
+TABLES = {
+    "a.smi": b"c1ccccc benzene\nCCO\tethanol\n\nC{C x\n",
+    "a.csv": b'\xef\xbb\xbfSMILES,activity\r\n"c1ccccc",1\r\nCCO,2\r\n,3\r\nC{C,4\r\n',
+    "a.csv.gz": gzip.compress(b"smiles,activity\nc1ccccc,1\nCCO,2\n\nC{C,4\n"),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_first_column_is_repaired(name, run, tmp_path: Path):
+    file = tmp_path / name
+    file.write_bytes(TABLES[name])
+    code, out, _ = run(str(file), "--format", "json")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [row["given"] for row in rows] == ["c1ccccc", "CCO", "", "C{C"]
+    assert rows[1]["result"] == "CCO"
+
+
+def pipe(monkeypatch, content: bytes | None) -> None:
+    stream = None if content is None else io.TextIOWrapper(io.BytesIO(content))
+    monkeypatch.setattr("sys.stdin", stream)
+
+
+def test_standard_input_is_read_as_files_are(run, monkeypatch):
+    pipe(monkeypatch, TABLES["a.csv"])
+    code, out, _ = run("--format", "smiles")
+    assert code == 0 and "CCO" in out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "pipe some in"),
+        (b"", "standard input holds no SMILES"),
+        (b"smiles\n", "standard input holds no SMILES"),
+    ],
+)
+def test_a_pipe_without_smiles_is_told(content, said, run, monkeypatch):
+    pipe(monkeypatch, content)
+    code, out, err = run()
+    assert (code, out) == (2, "")
+    assert said in err and len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.smi", b"", "holds no SMILES"),
+        ("a.smi.gz", b"CCO\n", "no complete gzip"),
+        ("a.sdf", b"CCO\n", ".smi, .smiles, .csv"),
+        ("a.SDF.gz", b"CCO\n", ".smi, .smiles, .csv"),
+    ],
+)
+def test_files_that_cannot_be_repaired(name, content, said, run, tmp_path: Path):
+    (tmp_path / name).write_bytes(content)
+    code, out, err = run(str(tmp_path / name))
+    assert (code, out) == (2, "")
+    assert said in err and len(err.splitlines()) == 1
+
+
+def test_no_salt_is_taken_for_a_file():
+    endings = [*product(ascii_lowercase, repeat=3), *product(ascii_letters, repeat=2)]
+    named = [text for text in map("CC.{}".format, map("".join, endings)) if names_file(text)]
+    assert len(named) > 10_000  # most are no SMILES
+    assert not [text for text in named if canonical_or_none(text) is not None]
+    for text in ("CC(=O)O.Cl", "CC.CCN", "C.[Na+].OCC", "CC.CL", "cc.br", "C(C.c1ccccc1", "CC.Na"):
+        assert smiles_of(text) == [text]
+
+
+def test_a_file_is_read_as_it_is_repaired(tmp_path: Path):
+    file = tmp_path / "long.smi"
+    file.write_bytes(b"CCO\n" + b"C" * 10**6 + b"\nCCN\n")
+    texts = iter(smiles_of(str(file)))
+    assert next(texts) == "CCO" and len(next(texts)) == 10**6
+    file.unlink()  # which is open
+    assert next(texts) == "CCN"
+
+
+@pytest.mark.parametrize("piped", [False, True])
+def test_a_line_that_is_no_text_stops_nothing(piped, run, monkeypatch, tmp_path: Path):
+    content = b"CCO\n\x89PNG\xff\nCCN\n"
+    (tmp_path / "a.smi").write_bytes(content)
+    pipe(monkeypatch, content)
+    code, out, _ = run(*([] if piped else [str(tmp_path / "a.smi")]))
+    states = [line.split("\t")[1] for line in out.splitlines()[1:]]
+    assert code == 0 and states == ["valid", "not repaired", "valid"]
 
 
 def test_lines_are_read_as_they_are_repaired(molecules):

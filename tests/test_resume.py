@@ -150,6 +150,19 @@ def test_a_signal_from_the_watcher_stops_at_that_step(
     assert checkpoint.load_state(tmp_path / "run").progress["step"] == 8
 
 
+def test_a_watcher_without_a_reader_stops_the_run(lines: Path, tmp_path: Path, uninterrupted):
+    def watch(step: int, *_: Any) -> None:
+        if step >= 8:
+            raise BrokenPipeError
+
+    config, folder = on_lines("mdlm", lines, **SPAN), tmp_path / "run"
+    with pytest.raises(Stopped, match="stopped at step 8;") as stop:
+        trainer.train(config, folder, watch)
+    assert stop.value.exit_code == 141
+    trainer.resume(folder)
+    assert_same(folder, uninterrupted(config))
+
+
 @pytest.mark.parametrize("name", ["run", "my run", "it's", "$(run)"])
 def test_the_command_that_continues_can_be_pasted_into_a_shell(
     name: str, lines: Path, tmp_path: Path

@@ -43,6 +43,13 @@ def test_the_same_seed_gives_the_same_run(tmp_path: Path):
         assert torch.equal(a, b)
 
 
+@pytest.mark.parametrize(("steps", "seen"), [(3, [3]), (10, [10, 10]), (13, [10, 13])])
+def test_the_watcher_sees_the_last_step(steps: int, seen: list[int], tmp_path: Path):
+    told: list[int] = []
+    trainer.train(tiny("mdlm", steps=steps), tmp_path / "run", lambda step, *_: told.append(step))
+    assert told == seen
+
+
 def test_a_budget_of_seconds_ends_the_run(tmp_path: Path):
     trained = trainer.train(tiny("mdlm", steps=None, seconds=0.5), tmp_path / "run")
     assert trained.summary["steps"] >= 1

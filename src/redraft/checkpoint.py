@@ -276,6 +276,8 @@ def latest(run: Path) -> Path | None:
 
 def _state_of(run: Path) -> Path:
     """The latest state of a run that can be continued."""
+    if not run.is_dir():
+        raise UserError(f"there is no run folder {run}")
     state = latest(run)
     if state is None:
         raise UserError(

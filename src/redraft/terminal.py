@@ -5,8 +5,10 @@ lines without control codes, in which curly brackets stand for colour.
 """
 
 import math
+import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -155,11 +157,18 @@ class TrainingDisplay:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self.live is not None:
             self.live.stop()
-        words = [f"{self.method}:", "stopped after" if kind else "trained for"]
-        words += [f"{self.step:,} steps in {clock(time.monotonic() - self.started)}"]
+        if kind is None:
+            self._print(self._outcome("trained for"))
+        elif self.step:  # else it never began
+            with suppress(BrokenPipeError):
+                self._print(self._outcome("stopped after"))
+
+    def _outcome(self, what: str) -> str:
+        words = [f"{self.method}: {what} {self.step:,} steps"]
+        words += [f"in {clock(time.monotonic() - self.started)}"]
         if "loss" in self.curves:
             words += [f"(loss {number(self.curves['loss'].smooth)})"]
-        self._print(" ".join(words))
+        return " ".join(words)
 
     def update(self, step: int, progress: float, metrics: dict[str, float], rate: float) -> None:
         """After `step` steps, a share `progress` of the run, at `rate` steps a second.
@@ -496,6 +505,12 @@ def takes_blocks(console: "Console") -> bool:
 
 
 def new_console() -> "Console":
+    """Standard output; when its reader leaves, that is a BrokenPipeError, as it is for print."""
     from rich.console import Console
 
-    return Console()
+    class Piped(Console):
+        def on_broken_pipe(self) -> None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())  # for what is left
+            raise BrokenPipeError
+
+    return Piped()

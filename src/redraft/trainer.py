@@ -168,7 +168,14 @@ def restore(run: Run, state: State, folder: Path) -> None:
 def loop(run: Run, folder: Path, watch: Watcher | None) -> Trained:
     """From where the run is to the end of its budget."""
     config, trained, budget = run.config.train, run.trained, run.budget
-    health, first = Health(), world().rank == 0
+    health = Health()
+
+    def look(row: dict[str, float]) -> None:
+        if watch is not None and world().rank == 0:
+            with signals.of_a_broken_pipe():
+                rate = run.step / budget.seconds()
+                watch(run.step, budget.progress(run.step), row, rate)
+
     with Signals() as signals, Log(folder, run.step, run.pending) as log:
         budget.start()
         while not budget.spent(run.step) and not signals.caught:
@@ -182,8 +189,7 @@ def loop(run: Run, folder: Path, watch: Watcher | None) -> Trained:
                 budget.agree()
                 row = log.write(run.step, budget.seconds())
                 run.method.notice(row)
-                if watch is not None and first:
-                    watch(run.step, budget.progress(run.step), row, run.step / row["seconds"])
+                look(row)
                 signals.agree()
             if run.step % config.save_every == 0:  # once in a while: save
                 health.check(folder)
@@ -192,12 +198,14 @@ def loop(run: Run, folder: Path, watch: Watcher | None) -> Trained:
         health.check(folder)
         if signals.caught:
             save(run, folder, log.latest)
+            look({})
             go_on = f"go on with: redraft train --resume {shlex.quote(str(folder))}"
             raise Stopped(f"stopped at step {run.step}; {go_on}", 128 + signals.caught)
         trained.summary |= {"bound_end": run.bound(trained)}
         log.note({f"validation/{k}": trained.summary[k] for k in ("bound_start", "bound_end")})
-        log.write(run.step, budget.seconds())
+        row = log.write(run.step, budget.seconds())
         save(run, folder, log.latest)
+        look(row)
     return trained
 
 
@@ -232,7 +240,8 @@ def refuse_existing(folder: Path) -> None:
 
 
 class Signals:
-    """SIGINT and SIGTERM let the current step finish instead of ending the process.
+    """SIGINT and SIGTERM let the current step finish instead of ending the process, and so does a
+    watcher whose own reader has left.
 
     Several processes must stop at the same step: they agree on it when they look at their metrics.
     """
@@ -251,6 +260,13 @@ class Signals:
         self.seen = number
         if world().size == 1:
             self.caught = number
+
+    @contextmanager
+    def of_a_broken_pipe(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            self._catch(self.seen or signal.SIGPIPE, None)
 
     def agree(self) -> None:
         if world().size > 1:

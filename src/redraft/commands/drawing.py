@@ -1,17 +1,21 @@
 """Commands that draw from a model: sample, infill, revise, repair."""
 
+import os
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from os.path import isdir, isfile  # which take any string
+from itertools import chain
+from os.path import exists, isdir  # which take any string
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
 from redraft.config import check
+from redraft.errors import UserError
 
 if TYPE_CHECKING:
     from redraft.model import Model
@@ -19,6 +23,10 @@ if TYPE_CHECKING:
 
 SHIPPED = "molecules"
 """The model that draws where none is named."""
+LISTS = (".smi", ".smiles", ".csv", ".tsv", ".txt")
+"""Files with a molecule a line, as text."""
+STRUCTURES = (".sdf", ".sd", ".mol", ".mol2", ".pdb")
+"""Files of molecules that are written in another way."""
 
 
 @dataclass
@@ -76,6 +84,7 @@ class Sample(Drawing):
         for path, accepted in ((self.out, molecules.WRITERS), (self.draw, molecules.DRAWINGS)):
             if path is not None:
                 molecules.check_ending(path, accepted)
+                check_place(path)
         check(self.n >= 1, f"n must be at least 1, got {self.n}")
         has_form = self.draw is not None or (self.out is not None and self.out.suffix == ".sdf")
         check(
@@ -83,6 +92,11 @@ class Sample(Drawing):
             "--draw and --out NAME.sdf go with --valid: what is not valid has no form",
         )
         model = self.load()
+        domain = model.config.data.domain
+        check(
+            domain == "molecules" or self.out is self.draw is None,
+            f"--out and --draw are for molecules, this model knows {domain}",
+        )
         with progress("sampling") as callback:
             options = {"length": self.length, "callback": callback, **self.options()}
             if self.valid:
@@ -181,13 +195,13 @@ class Repair:
 
     redraft repair "CC(=O)Nc1ccc(O)cc"
 
-    redraft repair broken.smi > repaired.tsv
+    redraft repair broken.csv.gz > repaired.tsv
 
     my-generator | redraft repair --format smiles > valid.smi
     """
 
     items: Annotated[Positional[tuple[str, ...]], arg(metavar="SMILES|FILE...")] = ()
-    """SMILES, or files with one a line; by default standard input."""
+    """SMILES, or files with one a line, in the first column; by default standard input."""
     model: str = SHIPPED
     """A run folder, a shipped model or a hub id; a run folder may also stand before SMILES."""
     format: Literal["tsv", "smiles", "json"] = "tsv"
@@ -207,24 +221,52 @@ class Repair:
         from redraft.model import load
         from redraft.report.repairs import RepairWriter
 
+        sources = [smiles_of(item) for item in self.items or ("-",)]
         model = load(self.model, self.device)
-        texts = (text.strip() for item in self.items or ("-",) for text in self.lines(item))
+        texts = chain.from_iterable(sources)
         with RepairWriter(self.format, model.tokenizer) as writer:
             for repaired in model.repair(texts, seed=self.seed, drafts=self.drafts):
                 writer.write(repaired)
 
-    def lines(self, item: str) -> Iterator[str]:
-        """One after the other, however many there are."""
-        if item == "-":
-            check(not sys.stdin.isatty(), "give SMILES or a file, or pipe some in, one a line")
-            yield from sys.stdin
-        elif isfile(item):
-            with open(item, encoding="utf-8", errors="replace") as file:
-                yield from file
-        else:
-            looks_like_file = Path(item).suffix in (".smi", ".smiles", ".txt", ".csv", ".tsv")
-            check(not looks_like_file, f"there is no file {item}")
-            yield item
+
+def smiles_of(item: str) -> Iterable[str]:
+    """What an argument stands for: standard input, a file, or itself.
+
+    A stream is read as it is asked for, however long it is; a line that is no text is a broken one.
+    """
+    from redraft.data.molecules import column, first_column
+
+    if item == "-":
+        rows = standard_input("give SMILES or a file, or pipe some in, one a line", "replace")
+        return required(first_column(rows), "standard input")
+    if not exists(item) or isdir(item):
+        check(not names_file(item), f"there is no file {item}")
+        return [item.strip()]
+    check(
+        not item.lower().removesuffix(".gz").endswith(STRUCTURES),
+        f"SMILES are read from text, one a line ({', '.join(LISTS)}, or these with .gz), "
+        f"got {item}",
+    )
+    return required(column(item, "replace"), item)
+
+
+def required(rows: Iterable[tuple[int, str]], source: str) -> Iterator[str]:
+    """The SMILES of a stream, if there are any; lines between them may be empty."""
+    empty = True
+    for _, smiles in rows:
+        empty = False
+        yield smiles
+    check(not empty, f"{source} holds no SMILES, at least one line of them is needed")
+
+
+def names_file(text: str) -> bool:
+    """Whether it ends as names of files do, and as no SMILES does, not even one in small letters.
+
+    >>> [names_file(text) for text in ("new.sdf", "NEW.SMI", "new.csv.gz", "CCO.Cl", "cco.cl")]
+    [True, True, True, False, False]
+    """
+    known = text.lower().endswith((*LISTS, *STRUCTURES))
+    return known or bool(re.search(r"\.(?![bcfhilnoprs]*$)[a-z]{2,5}$", text))
 
 
 def model_before(given: tuple[str, ...], model: str) -> tuple[str, tuple[str, ...]]:
@@ -239,10 +281,27 @@ def inputs(given: Sequence[str]) -> list[str]:
     """What was given on the command line, or the lines of standard input."""
     if given:
         return list(given)
-    check(not sys.stdin.isatty(), "give a sequence, or pipe some in, one a line")
-    found = [line.rstrip("\r\n") for line in sys.stdin if line.strip()]
+    rows = standard_input("give a sequence, or pipe some in, one a line")
+    found = [line for _, line in rows if line.strip()]
     check(bool(found), "standard input holds no sequences")
     return found
+
+
+def standard_input(otherwise: str, errors: str = "strict") -> Iterator[tuple[int, str]]:
+    """Its lines with their numbers; where nothing is piped in, what to do `otherwise`."""
+    from redraft.data.lines import decoded
+
+    if sys.stdin is None or sys.stdin.isatty():  # None where the shell has closed it
+        raise UserError(otherwise)
+    return decoded(sys.stdin.buffer, "standard input", errors)
+
+
+def check_place(path: Path) -> None:
+    """Whether a file can be written there, before there is something to lose."""
+    check(not isdir(path), f"{path} is a folder, the name of a file is needed")
+    nearest = next(p for p in (path, *path.absolute().parents) if exists(p))
+    check(nearest == path or isdir(nearest), f"{path} cannot be written, {nearest} is no folder")
+    check(os.access(nearest, os.W_OK), f"{path} cannot be written, {nearest} is read-only")
 
 
 def show(rows: list[Any]) -> None:

@@ -132,9 +132,10 @@ class Train:
     recipe: Annotated[Positional[str | None], arg(metavar="RECIPE")] = None
     """A recipe by name (tiny/vsdd) or a TOML file; all flags below override it."""
     data: str | None = None
-    """A UTF-8 file with one sequence a line; or zinc250k, moses, stories or playlists."""
+    """A UTF-8 file with one sequence a line; or zinc250k, moses, stories or playlists. With a
+    recipe a file holds what the recipe's does (molecules, stories), else just lines."""
     tokenizer: str | None = None
-    """How to cut the lines of --data: chars, words, bpe or smiles."""
+    """Take --data for lines, whatever the recipe, and cut them so: chars, words, bpe or smiles."""
     out: Path | None = None
     """Run folder; by default a new one under runs/."""
     resume: str | None = None
@@ -147,13 +148,17 @@ class Train:
         first = [a for a in arguments[:1] if not a.startswith("-")]
         known = [a for a in arguments if a.endswith(".toml") or a in recipe_names()]
         named = next(iter(first + known), None)
-        own = any(a == "--data" or a.startswith("--data=") for a in arguments)
+        own, cut = given("--data", arguments), given("--tokenizer", arguments)
         other = {"-h", "--help", "--resume"} | {a for a in arguments if a.startswith("--resume=")}
-        if named is None and not own and not other & set(arguments):
+        if named is None and own is None and not other & set(arguments):
             raise UserError(f"give a recipe or --data FILE; recipes: {', '.join(recipe_names())}")
+        mine = any(a not in known and Path(a).is_file() for a in first)
+        check(not mine, f"{named} is no recipe; data of your own come with --data {named}")
         config = read_recipe(named or "tiny/vsdd")
-        if own:
-            config = dataclasses.replace(config, data=DataConfig(domain="lines"))
+        if own is not None:
+            lines = named is None or cut is not None
+            data = data_of(own, DataConfig(domain="lines") if lines else config.data)
+            config = dataclasses.replace(config, data=data)
         return cls(recipe=named, config=config)
 
     def run(self) -> None:
@@ -170,6 +175,7 @@ class Train:
             with display if first else nullcontext():
                 watch = display.update
                 model = train(config, out, watch) if again is None else resume(out, watch)
+                display.step = model.trained.summary["steps"]  # also of a run at its end
         if first:
             self.report(model.trained.summary, out)
 
@@ -203,14 +209,26 @@ class Train:
                 "--tokenizer goes with --data; in a recipe it is data.tokenizer",
             )
             return self.config
-        from redraft.domains import NAMED
-
-        domain = NAMED.get(self.data, self.config.data.domain)
         tokenizer = self.tokenizer or self.config.data.tokenizer
-        data = dataclasses.replace(
-            self.config.data, domain=domain, file=self.data, tokenizer=tokenizer
-        )
+        data = dataclasses.replace(self.config.data, file=self.data, tokenizer=tokenizer)
         return dataclasses.replace(self.config, data=data)
+
+
+def given(flag: str, arguments: list[str]) -> str | None:
+    """The value of a flag, before the others can be parsed."""
+    for n, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name == flag:
+            return value if equals else next(iter(arguments[n + 1 :]), "")
+    return None
+
+
+def data_of(name: str, otherwise: DataConfig) -> DataConfig:
+    """Settings for data of some name: those of the domain that it says, if it says another one."""
+    from redraft.domains import NAMED
+
+    domain = NAMED.get(name, otherwise.domain)
+    return otherwise if domain == otherwise.domain else DataConfig(domain=domain)
 
 
 def fresh_folder(root: Path, config: Config) -> Path:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 
-from redraft.commands.drawing import Drawing, progress
+from redraft.commands.drawing import Drawing, progress, standard_input
 from redraft.config import check
 from redraft.errors import UserError
 
@@ -46,9 +46,10 @@ class Curating(Drawing):
         from redraft.data.lines import numbered
 
         if self.playlist != "-":
-            return "\n".join(line for _, line in numbered(self.playlist))
-        check(not sys.stdin.isatty(), "name a file with a playlist, or pipe one in, a track a line")
-        return sys.stdin.read()
+            rows = numbered(self.playlist)
+        else:
+            rows = standard_input("name a file with a playlist, or pipe one in, a track a line")
+        return "\n".join(line for _, line in rows)
 
     def show(self, found: Any, lines: "list[Text]", remark: str) -> None:
         """On standard output for programs or for people; to the latter also what became of it."""

@@ -56,16 +56,23 @@ def numbered(path: str | Path) -> list[tuple[int, str]]:
     return found
 
 
-def column(path: str | Path) -> list[tuple[int, str]]:
-    """The same with empty lines, which are no molecules, but may be samples."""
-    rows = [
-        (number, re.split(r"[\s,]", line.strip(), maxsplit=1)[0].strip('"'))
-        for number, line in lines.numbered(path)
-    ]
-    first = next((row for row in rows if row[1]), None)
-    if first is not None and first[1].lower() == "smiles":
-        rows.remove(first)
-    return rows
+def column(path: str | Path, errors: str = "strict") -> Iterator[tuple[int, str]]:
+    """The same with empty lines, which are no molecules, but may be samples; line by line."""
+    return first_column(lines.numbered(path, errors))
+
+
+def first_column(rows: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """
+    >>> list(first_column([(1, "smiles,name"), (2, "CCO,ethanol"), (3, ""), (4, "smiles")]))
+    [(2, 'CCO'), (3, ''), (4, 'smiles')]
+    """
+    begun = False
+    for number, line in rows:
+        smiles = re.split(r"[\s,]", line.strip(), maxsplit=1)[0].strip('"')
+        header = not begun and smiles.lower() == "smiles"
+        begun = begun or bool(smiles)
+        if not header:
+            yield number, smiles
 
 
 def own(path: str | Path) -> Corpus:
