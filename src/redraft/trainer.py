@@ -171,10 +171,9 @@ def loop(run: Run, folder: Path, watch: Watcher | None) -> Trained:
     health = Health()
 
     def look(row: dict[str, float]) -> None:
-        if watch is not None and world().rank == 0:
+        if watch is not None and world().rank == 0 and "loss" in row:  # else it was seen before
             with signals.of_a_broken_pipe():
-                rate = run.step / budget.seconds()
-                watch(run.step, budget.progress(run.step), row, rate)
+                watch(run.step, budget.progress(run.step), row, run.step / row["seconds"])
 
     with Signals() as signals, Log(folder, run.step, run.pending) as log:
         budget.start()
@@ -198,7 +197,7 @@ def loop(run: Run, folder: Path, watch: Watcher | None) -> Trained:
         health.check(folder)
         if signals.caught:
             save(run, folder, log.latest)
-            look({})
+            look(log.row(run.step, budget.seconds()))
             go_on = f"go on with: redraft train --resume {shlex.quote(str(folder))}"
             raise Stopped(f"stopped at step {run.step}; {go_on}", 128 + signals.caught)
         trained.summary |= {"bound_end": run.bound(trained)}
@@ -381,14 +380,18 @@ class Log:
 
     def write(self, step: int, seconds: float) -> dict[str, float]:
         """One line with the latest of every metric since the line before."""
-        row = {name: float(value) for name, value in self.latest.items()}
-        self.latest = {}
+        row = self.row(step, seconds)
         if self.file is not None and self.events is not None:
-            for name, value in row.items():
-                self.events.add_scalar(name, value, step)
-            self.file.write(json.dumps({"step": step, "seconds": seconds, **row}) + "\n")
+            for name in self.latest:
+                self.events.add_scalar(name, row[name], step)
+            self.file.write(json.dumps(row) + "\n")
             self.file.flush()
-        return {"step": step, "seconds": seconds, **row}
+        self.latest = {}
+        return row
+
+    def row(self, step: int, seconds: float) -> dict[str, float]:
+        numbers = {name: float(value) for name, value in self.latest.items()}
+        return {"step": step, "seconds": seconds, **numbers}
 
     def __enter__(self) -> "Log":
         return self
