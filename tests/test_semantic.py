@@ -91,12 +91,20 @@ def test_only_one_factor_of_a_low_rank_kernel_starts_at_zero():
     assert not torch.equal(other.weight, before)
 
 
+def moved(
+    kind: str, V: int, T: int, seed: int
+) -> tuple[SemanticProcess, BilinearScores, torch.Tensor]:
+    """Noise whose leader has left its start, and embeddings."""
+    process, scores = bilinear(V, T, rank=2 if kind == "low rank" else None)
+    move(scores, seed)
+    return process, scores, random_embeddings(V, seed)
+
+
 @pytest.mark.parametrize("kind", LEARNED)
 @given(V=sizes, T=times, seed=seeds)
 def test_a_draft_has_a_gradient_in_phi_alone(kind, V, T, seed):
-    process, scores = bilinear(V, T, rank=2 if kind == "low rank" else None)
-    move(scores, seed)
-    embeddings = random_embeddings(V, seed).requires_grad_()
+    process, scores, embeddings = moved(kind, V, T, seed)
+    embeddings.requires_grad_()
     draft = process.draft(embeddings)
     x = torch.arange(MASK + 1, V)[None]
     t = torch.tensor([T])
@@ -112,9 +120,7 @@ def test_a_draft_has_a_gradient_in_phi_alone(kind, V, T, seed):
 @pytest.mark.parametrize("kind", LEARNED)
 @given(V=sizes, T=times, seed=seeds)
 def test_a_commitment_holds_until_the_next(kind, V, T, seed):
-    process, scores = bilinear(V, T, rank=2 if kind == "low rank" else None)
-    move(scores, seed)
-    embeddings = random_embeddings(V, seed)
+    process, scores, embeddings = moved(kind, V, T, seed)
     process.commit(embeddings)
     Q, Q_bar = process.Q.clone(), process.Q_bar.clone()
     draft = process.draft(embeddings)
@@ -149,9 +155,7 @@ def test_a_saved_process_is_the_one_that_was_committed(kind, V, T, seed):
 @pytest.mark.parametrize("kind", LEARNED)
 @given(V=sizes, T=times, seed=seeds)
 def test_terminal_divergence_and_row_entropies(kind, V, T, seed):
-    process, scores = bilinear(V, T, rank=2 if kind == "low rank" else None)
-    move(scores, seed)
-    embeddings = random_embeddings(V, seed)
+    process, scores, embeddings = moved(kind, V, T, seed)
     draft = process.draft(embeddings)
     M = softmax_kernel(bilinear_by_hand(scores, embeddings))
     Q_bar = products(substitution_steps(M, alpha_bar("linear", T).numpy()))

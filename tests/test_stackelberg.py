@@ -49,6 +49,17 @@ SHAPES = [(2, 1, "joint"), (1, 2, "joint"), (1, 1, "split")]
 # The leader's gradient
 
 
+def taken_on_average(at: Position, probes: list[tuple[list[Draw], Tensor]], rewards: Tensor):
+    """The gradient of the leader's surrogate, over all pairs of probes as likely as they are."""
+    mean = torch.zeros(())
+    for (x, q_x), r_x in zip(probes, rewards, strict=True):
+        for (y, q_y), r_y in zip(probes, rewards, strict=True):
+            baselined = leave_one_out(torch.stack([r_x, r_y]))
+            loss = score_function(at.noise, at.x0, [x, y], baselined)
+            mean = mean + (q_x * q_y).detach() * loss
+    return flat(torch.autograd.grad(mean, at.phi))
+
+
 @pytest.mark.parametrize(("B", "L", "estimator"), SHAPES)
 def test_the_leader_climbs_the_expected_reward(B, L, estimator):
     """The mean of its surrogate's gradient over all pairs of probes is -grad E_q[sg(R)] / N."""
@@ -58,13 +69,7 @@ def test_the_leader_climbs_the_expected_reward(B, L, estimator):
     value = sum(q * r.squeeze() for (_, q), r in zip(probes, rewards, strict=True))
     assert isinstance(value, Tensor)
     exact = flat(torch.autograd.grad(value, at.phi, retain_graph=True))
-    mean = torch.zeros(())
-    for (x, q_x), r_x in zip(probes, rewards, strict=True):
-        for (y, q_y), r_y in zip(probes, rewards, strict=True):
-            baselined = leave_one_out(torch.stack([r_x, r_y]))
-            loss = score_function(at.noise, at.x0, [x, y], baselined)
-            mean = mean + (q_x * q_y).detach() * loss
-    taken = flat(torch.autograd.grad(mean, at.phi))
+    taken = taken_on_average(at, probes, rewards)
     assert exact.norm() > 1e-4
     torch.testing.assert_close(taken, -exact / at.x0.numel(), rtol=1e-8, atol=1e-12)
 
@@ -119,13 +124,7 @@ def test_sequence_credit_climbs_the_first_order_reward(B, L, estimator):
     exact = flat(torch.autograd.grad(value, at.phi, retain_graph=True))
     rewards = sequence_credit(at.game(), [probe for probe, _ in probes], gamma=0.1)  # (9, B)
     assert rewards.shape == (len(probes), B)
-    mean = torch.zeros(())
-    for (x, q_x), r_x in zip(probes, rewards, strict=True):
-        for (y, q_y), r_y in zip(probes, rewards, strict=True):
-            baselined = leave_one_out(torch.stack([r_x, r_y]))
-            loss = score_function(at.noise, at.x0, [x, y], baselined)
-            mean = mean + (q_x * q_y).detach() * loss
-    taken = flat(torch.autograd.grad(mean, at.phi))
+    taken = taken_on_average(at, probes, rewards)
     assert exact.norm() > 1e-4
     assert relative_error(taken, -exact / at.x0.numel()) < 1e-2  # central differences
 

@@ -59,22 +59,28 @@ def require_room(run: Run, experiment: str, folder: Path, variant: str | None = 
     """Numbers of another run are not written over: no two runs take the same seconds exactly."""
     if variant is not None and Path(variant).name != variant:
         raise UserError(f"--variant is a part of a file's name, got {variant!r}")
-    facts = {
+    path = path_of(facts(run) | {"experiment": experiment}, folder, variant)
+    if path.is_file() and not belongs(read_json(path), run):
+        raise UserError(
+            f"{path} holds the numbers of another run; give these a name with --variant, "
+            "such as that of the run's folder, or choose another --out"
+        )
+
+
+def belongs(found: Any, run: Run) -> bool:
+    """Whether something read from a file is a result of this run."""
+    return isinstance(found, dict) and "metrics" in found and facts(run).items() <= found.items()
+
+
+def facts(run: Run) -> dict[str, Any]:
+    """What tells it from others."""
+    return {
         "domain": run.config.data.domain,
-        "experiment": experiment,
         "method": run.config.method,
         "seed": run.config.seed,
-        "steps": run.summary["steps"],
-        "train_seconds": run.summary["seconds"],
+        "steps": run.summary.get("steps"),
+        "train_seconds": run.summary.get("seconds"),
     }
-    path = path_of(facts, folder, variant)
-    if path.is_file():
-        found = read_json(path)
-        if not isinstance(found, dict) or not facts.items() <= found.items():
-            raise UserError(
-                f"{path} holds the numbers of another run; give these a name with --variant, "
-                "such as that of the run's folder, or choose another --out"
-            )
 
 
 def path_of(found: Mapping[str, Any], folder: Path, variant: str | None = None) -> Path:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from redraft import checkpoint
 from redraft.config import Config, check
 from redraft.errors import UserError
-from redraft.evaluation.results import named, recipe_of
+from redraft.evaluation.results import belongs, named, recipe_of
 from redraft.experiments import drawn, noise
 from redraft.experiments.domain import Drawn, read_lines
 from redraft.experiments.noise import Kernel, kernel_of
@@ -145,16 +145,6 @@ def with_results(run: Reported, more: Path) -> Reported:
     if run.kernel is not None and "noise" not in found:
         found["noise"] = noise.result(run, run.kernel, run.config.seed)
     return replace(run, results=found)
-
-
-def belongs(result: Any, run: Reported) -> bool:
-    facts = {
-        "method": run.config.method,
-        "seed": run.config.seed,
-        "steps": run.summary.get("steps"),
-        "train_seconds": run.summary.get("seconds"),
-    }
-    return isinstance(result, dict) and "metrics" in result and facts.items() <= result.items()
 
 
 def file_names(result: Result, run: Reported) -> set[str]:
