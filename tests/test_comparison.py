@@ -164,13 +164,19 @@ def test_noise_is_looked_at_without_the_run(at_home: Path, done: Path, tmp_path:
 def test_recipes_of_one_method_keep_their_own_results(done: Path, recipes, tmp_path: Path):
     (source,) = done.glob("*mdlm-seed0.drawn")
     entries = []
-    for name in ("one", "two"):
+    for name in ("mdlm", "mdlm-slow", "mine"):
         entries += comparison.contenders([write_recipe(tmp_path, "mdlm", name)], tmp_path / "out")
         shutil.copytree(source, entries[-1].drawn)
     found = [comparison.draw(entry, AMOUNTS) for entry in entries]
     comparison.measure(entries, found, tmp_path / "out")
-    files = (tmp_path / "out").glob("results/molecules/generation-mdlm-*.json")
-    assert {path.stem[-4:] for path in files} == {"-one", "-two"}
+    files = (tmp_path / "out").glob("results/molecules/generation-*.json")
+    wanted = {"mdlm", "mdlm-slow", "mdlm-mine"}
+    assert {path.stem for path in files} == {f"generation-{name}" for name in wanted}
+
+
+def test_recipes_of_one_name_are_told_apart_by_their_folders(tmp_path: Path):
+    entries = comparison.contenders(["tiny/vsdd", "molecules/vsdd"], tmp_path)
+    assert comparison.variants(entries) == ["tiny-vsdd", "molecules-vsdd"]
 
 
 def test_a_seed_is_a_variant(tmp_path: Path):

@@ -141,11 +141,9 @@ def measure(
 ) -> dict[str, Any]:
     """All results as files, and the comparison, from what was drawn alone."""
     numbers = domain_of(entries).measuring(out, asked or Asked())
-    methods = Counter(entry.config.method for entry in entries)
     measured = []
-    for entry, own in zip(entries, found, strict=True):
+    for entry, own, variant in zip(entries, found, variants(entries), strict=True):
         measured.append(numbers(own))
-        variant = entry.label if methods[entry.config.method] > 1 else None
         for result in measured[-1].results:
             results.write(result, out / "results", variant)
     report = {
@@ -155,6 +153,23 @@ def measure(
     }
     put(report_path(entries, out), (json.dumps(report, indent=1) + "\n").encode())
     return report
+
+
+def variants(entries: Sequence[Contender]) -> list[str | None]:
+    """What files of results are told apart by, where several recipes have one method.
+
+    A recipe that adds to its method's name, such as vsdd-slow.toml, is the variant "slow".
+    """
+    methods = Counter(entry.config.method for entry in entries)
+    names = [Path(entry.name).stem for entry in entries]
+    if len(set(names)) < len(names):
+        names = [entry.label for entry in entries]
+    return [
+        name.removeprefix(entry.config.method).lstrip("-") or None
+        if methods[entry.config.method] > 1
+        else None
+        for name, entry in zip(names, entries, strict=True)
+    ]
 
 
 def report_path(entries: Sequence[Contender], out: Path) -> Path:

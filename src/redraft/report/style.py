@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from redraft.terminal import visible
 
-BLUE, SKY, GREEN = "#0072B2", "#56B4E9", "#009E73"
+BLUE, SKY, GREEN, PINE = "#0072B2", "#56B4E9", "#009E73", "#004D38"
 ORANGE, VERMILLION, PURPLE = "#E69F00", "#D55E00", "#CC79A7"
 INK, GREY, PALE = "#222222", "#888888", "#D9D9D9"
 STYLE = {
@@ -50,6 +50,7 @@ LOOKS = {
     "d3pm-reinforce": Look("D3PM reinforce", PURPLE, "v"),
     "d3pm-semantic": Look("D3PM semantic", SKY, "D"),
     "d3pm-confusion": Look("D3PM confusion", GREEN, "X"),
+    "d3pm-confusion-symmetric": Look("D3PM confusion, symmetric", PINE, "*"),
 }
 
 

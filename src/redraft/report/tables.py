@@ -14,36 +14,42 @@ def metrics_table(result: Mapping[str, Any], unit: str) -> None:
     console = new_console()
     title = f"{result['method']}, {result['experiment']}: {result['n']:,} {unit}"
     console.print(title, style="bold", highlight=False)
-    rows = {name: {"value (95 %)": with_interval(m)} for name, m in result["metrics"].items()}
-    _grid(console, *columned(rows, ["value (95 %)"]))
+    rows = [{"metric": name, "value": with_interval(m)} for name, m in result["metrics"].items()]
+    _grid(console, rows, {"metric": ("metric", "{}"), "value": ("value (95 %)", "{}")})
 
 
 def comparison_table(report: Mapping[str, Any]) -> None:
-    """One column a recipe: how all generate, and how far each is from the first in everything."""
+    """Metric by metric, a line a recipe: its number, and how far it is from the first."""
     console = new_console()
-    recipes, first = report["recipes"], report["recipes"][0]
-    rows: dict[str, dict[str, str]] = {"steps": {}}
-    for recipe, result in zip(recipes, report["results"], strict=True):
-        rows["steps"][recipe] = f"{result['steps']:,}"
-        for name, metric in result["metrics"].items():
-            rows.setdefault(name, {})[recipe] = with_interval(metric)
-    apart: dict[str, dict[str, str]] = {}
+    names = dict(zip(report["recipes"], shortened(report["recipes"]), strict=True))
+    numbers: dict[str, dict[str, dict[str, str]]] = {"training": {}}
+    for recipe, result in zip(report["recipes"], report["results"], strict=True):
+        numbers["training"][recipe] = {"steps": f"{result['steps']:,}"}
+        for metric, estimate in result["metrics"].items():
+            title = f"{result['experiment']}: {metric}"
+            numbers.setdefault(title, {})[recipe] = {"value": with_interval(estimate)}
     for row in report["differences"]:
-        name = f"{row['experiment']}: {row['metric']}"
-        apart.setdefault(name, {})[row["recipe"]] = with_interval(row, sign="+")
-    _grid(console, *columned(rows, recipes))
-    if apart:
-        console.print(f"\nless {first}", style="bold", highlight=False)
-        _grid(console, *columned(apart, recipes[1:]))
+        cells = numbers.setdefault(f"{row['experiment']}: {row['metric']}", {})
+        cells.setdefault(row["recipe"], {})["less"] = with_interval(row, sign="+")
+    first = next(iter(names.values()))
+    for title, cells in numbers.items():
+        rows = [{"recipe": names[recipe], **found} for recipe, found in cells.items()]
+        titles = {"recipe": title, "steps": "steps", "value": "value (95 %)"}
+        titles["less"] = f"less {first} (95 %)"
+        columns = {key: (text, "{}") for key, text in titles.items()}
+        _grid(console, rows, filled(rows, columns))
+        console.print()
     console.print("95 % intervals over samples; training runs differ more than that", style="dim")
 
 
-def columned(
-    rows: Mapping[str, Mapping[str, str]], names: Sequence[str]
-) -> tuple[list[dict[str, str]], dict[str, tuple[str, str]]]:
-    """Rows by their titles, and a column for each name, as a grid takes them."""
-    columns = {"metric": ("metric", "{}")} | {name: (name, "{}") for name in names}
-    return [{"metric": title, **cells} for title, cells in rows.items()], columns
+def shortened(recipes: Sequence[str]) -> list[str]:
+    """Without the folder that all of them share.
+
+    >>> shortened(["molecules/vsdd", "molecules/mdlm"]), shortened(["tiny/vsdd", "molecules/vsdd"])
+    (['vsdd', 'mdlm'], ['tiny/vsdd', 'molecules/vsdd'])
+    """
+    folders = {recipe.rpartition("/")[0] for recipe in recipes}
+    return [recipe.rpartition("/")[2] for recipe in recipes] if len(folders) == 1 else [*recipes]
 
 
 def with_interval(metric: Mapping[str, float], sign: str = "") -> str:
@@ -82,13 +88,20 @@ def bench_table(rows: Sequence[dict[str, Any]], console: "Console | None" = None
         "peak_gb": ("GB", "{:.1f}"),
         "first_step_seconds": ("first step, s", "{:.1f}"),
     }
-    filled = {key for row in rows for key, value in row.items() if value is not None}
-    _grid(console, rows, {key: column for key, column in shown.items() if key in filled})
+    _grid(console, rows, filled(rows, shown))
     split = [{"method": row["method"], **row["parts_ms"]} for row in rows if "parts_ms" in row]
     if split:
         names = list(dict.fromkeys(name for row in split for name in row))
         console.print("milliseconds by part", style="dim")
         _grid(console, split, {n: (n, "{}" if n == "method" else "{:.2f}") for n in names})
+
+
+def filled(
+    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, tuple[str, str]]
+) -> dict[str, tuple[str, str]]:
+    """Columns that any row has something for."""
+    found = {key for row in rows for key, value in row.items() if value is not None}
+    return {key: column for key, column in columns.items() if key in found}
 
 
 LEFT = ("method", "what", "unit", "metric", "recipe")
