@@ -34,12 +34,17 @@ CAPTIONS = comparisons.CAPTIONS | playlists.CAPTIONS
 
 
 def results_of(experiment: str, folder: Path) -> list[Result]:
-    """The plain runs, of every seed; variants, such as tiny ones, are told and left out."""
+    """Runs of every seed; variants that have no look of their own, such as tiny ones, are told and
+    left out.
+    """
     found = []
     for path in sorted(folder.glob(f"{experiment}-*.json")):
         result = json.loads(path.read_text(encoding="utf-8"))
-        if path.name == named(f"{experiment}-{result['method']}", result["seed"]):
-            found.append(result)
+        method = result["method"]
+        looks = {method, *(name for name in LOOKS if name.startswith(method))}
+        names = {named(f"{experiment}-{name}", result["seed"]): name for name in looks}
+        if path.name in names:
+            found.append(result | {"method": names[path.name]})
         else:
             print(f"{path.name} is in no figure: it is a variant")
     return found

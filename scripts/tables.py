@@ -141,7 +141,7 @@ def options(row: dict) -> str:
     return ", ".join(given + row.get("notes", []))
 
 
-def methods(variant: str | None = None, folder: Path = ROOT / "results/molecules") -> str:
+def methods(*variants: str | None, folder: Path = ROOT / "results/molecules") -> str:
     """Generation and re-drafting of all methods that were measured so, seed by seed."""
     levels = ("20", "40", "60")
     titles = (
@@ -150,17 +150,18 @@ def methods(variant: str | None = None, folder: Path = ROOT / "results/molecules
     )
     theirs = NUMBERS["molecules", "generation"]
     rows = []
-    for path in sorted(folder.glob("generation-*.json")):
+    for path in sorted(folder.glob("generation-*.json"), key=lambda path: path.stem):
         made = json.loads(path.read_text(encoding="utf-8"))
         method, seed = made["method"], made["seed"]
-        if path.name != named(f"generation-{method}", seed, variant):
+        if path.name not in (named(f"generation-{method}", seed, name) for name in variants):
             continue
-        redrafted = json.loads((folder / named(f"redrafting-{method}", seed, variant)).read_text())
+        again = folder / path.name.replace("generation", "redrafting", 1)
+        redrafted = json.loads(again.read_text(encoding="utf-8"))
         found, again = made["metrics"], redrafted["metrics"]
         shares = (found[name] for name in ("validity", "uniqueness", "novelty"))
         rows.append(
             (
-                *(method + (f", seed {seed}" if seed else ""), f"{made['steps']:,}"),
+                *(path.stem.removeprefix("generation-"), f"{made['steps']:,}"),
                 f"{100 * theirs[method]['validity']:.1f}" if method in theirs else "",
                 *(with_interval(share, ".1f", 100) for share in shares),
                 with_interval(found["diversity"], ".3f"),
@@ -215,7 +216,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "tiny-bounds": tiny_bounds,
     "recipe-search": lambda: search("molecules/recipe-search"),
     "leader-search": leader_search,
-    "methods": methods,
+    "methods": lambda: methods(None, "symmetric", "semantic-start"),
     "methods-without-recall": lambda: methods("without-recall"),
     "paper-size-search": lambda: search("molecules/paper-size-search"),
     "denoiser-search": lambda: by_seed("molecules/denoiser-search"),

@@ -203,6 +203,13 @@ def test_variants_are_told_and_left_out(results, capsys):
     ]
 
 
+def test_variants_with_a_look_of_their_own_are_drawn_under_their_name(results):
+    own = result("d3pm-confusion", {"validity": metric(0.5)})
+    write(results / "molecules", "generation-d3pm-confusion-symmetric", own)
+    found = script["results_of"]("generation", results / "molecules")
+    assert "d3pm-confusion-symmetric" in {each["method"] for each in found}
+
+
 def test_the_script_draws_what_it_has_and_tells_what_it_has_not(results, tmp_path, capsys):
     run, out = tmp_path / "run" / "metrics.jsonl", tmp_path / "figures"
     run.parent.mkdir()
