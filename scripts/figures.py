@@ -26,6 +26,7 @@ DRAWN: dict[str, tuple[str, str, Callable[[Sequence[Result]], Figure]]] = {
     "validity": ("molecules", "generation", comparisons.validity),
     "redrafting": ("molecules", "redrafting", comparisons.redrafting),
     "steps": ("molecules", "steps", comparisons.steps),
+    "renewal": ("molecules", "renewal", comparisons.renewal),
     "next-tracks": ("playlists", "next-tracks", playlists.next_tracks),
     "playlist-repair": ("playlists", "repair", playlists.repair),
 }

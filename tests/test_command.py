@@ -190,6 +190,7 @@ BAD = {
     "length": ["sample", "{folder}", "--length", "99"],
     "temperature": ["sample", "{folder}", "--temperature", "-1"],
     "top-p": ["sample", "{folder}", "--top-p", "0"],
+    "renew": ["sample", "{folder}", "--renew", "1.5"],
     "steps": ["sample", "{folder}", "--steps", "9"],
     "no mask": ["infill", "{folder}", "axu"],
     "unknown token": ["infill", "{folder}", "a[MASK]Q"],

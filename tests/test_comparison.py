@@ -19,14 +19,14 @@ from redraft.data.molecules import canonical_or_none
 from redraft.errors import Stopped
 from redraft.evaluation import results
 from redraft.evaluation.statistics import Estimate
-from redraft.experiments import drawn, redrafting, steps
+from redraft.experiments import drawn, redrafting, sweeps
 from redraft.experiments.molecules import SAMPLES, Amounts, Drawn
 
-FEW = ("-n", "40", "--fewer", "30", "--redrafts", "8")
-AMOUNTS = Amounts(40, 30, 8)
+FEW = ("-n", "40", "--fewer", "30", "--redrafts", "8", "--renewed", "20")
+AMOUNTS = Amounts(40, 30, 8, 20)
 EXPERIMENTS = {
-    "mdlm": {"generation", "steps", "redrafting"},
-    "vsdd": {"generation", "steps", "redrafting", "noise"},
+    "mdlm": {"generation", "steps", "renewal", "redrafting"},
+    "vsdd": {"generation", "steps", "renewal", "redrafting", "noise"},
 }
 """A mask is not learned, so that there is nothing to say of it."""
 
@@ -94,9 +94,10 @@ def test_every_experiment_leaves_a_result(done: Path):
             result["experiment"]: result for result in (json.loads(f.read_text()) for f in files)
         }
         assert set(found) == experiments
-        n = {"generation": 40, "steps": 30, "redrafting": 8}
+        n = {"generation": 40, "steps": 30, "renewal": 20, "redrafting": 8}
         assert n.items() <= {name: result["n"] for name, result in found.items()}.items()
         assert {"validity@5", "validity@6"} <= set(found["steps"]["metrics"])
+        assert {"validity@0", "validity@100"} <= set(found["renewal"]["metrics"])
         assert {"validity@20", "validity@60"} <= set(found["redrafting"]["metrics"])
 
 
@@ -128,27 +129,34 @@ def test_samples_are_what_was_measured(done: Path):
         assert result["metrics"]["validity"]["value"] == pytest.approx(valid / 40)
 
 
-def test_all_steps_are_as_many_samples_as_fewer(done: Path):
+def test_plain_samples_are_as_many_as_others(done: Path):
     (folder,) = done.glob("*mdlm-seed0.drawn")
     found = molecules_in(folder)
-    assert {number: len(lines) for number, lines in found.by_steps().items()} == {5: 30, 6: 30}
-    assert found.by_steps()[6] == found.samples()[:30]
+    for sweep, sizes in (
+        (sweeps.STEPS, {5: 30, 6: 30}),
+        (sweeps.RENEWAL, {0: 20, 25: 20, 50: 20, 100: 20}),
+    ):
+        drawn_by = found.by(sweep)
+        assert {setting: len(lines) for setting, lines in drawn_by.items()} == sizes
+        (plain,) = (n for n in sizes if not (folder / sweep.file.format(n)).exists())
+        assert drawn_by[plain] == found.samples()[: sizes[plain]]
 
 
-@pytest.mark.parametrize("experiment", ["generation", "steps", "redrafting"])
+@pytest.mark.parametrize("experiment", ["generation", "steps", "renewal", "redrafting"])
 def test_a_run_is_evaluated_alike(experiment, done: Path, tmp_path: Path):
     """Drawn and measured at once, or one after the other: the same numbers."""
     (run,) = (path.parent for path in done.glob("*vsdd-seed0/config.json"))
-    n = {"generation": 40, "steps": 30, "redrafting": 8}[experiment]
+    n = {"generation": 40, "steps": 30, "renewal": 20, "redrafting": 8}[experiment]
     flags = ["--experiment", experiment, "-n", str(n), "--out", str(tmp_path)]
     assert main(["evaluate", str(run), *flags]) == 0
     name = f"molecules/{experiment}-vsdd.json"
     once, twice = (json.loads((f / name).read_text()) for f in (tmp_path, done / "results"))
-    if experiment == "steps":  # 30 of 40 samples are not 30 samples
+    if experiment in ("steps", "renewal"):  # 30 of 40 samples are not 30 samples
         once["metrics"], twice["metrics"] = (
-            {k: v for k, v in found["metrics"].items() if k.endswith("@5")}
+            {k: v for k, v in found["metrics"].items() if k.endswith(("@5", "@50"))}
             for found in (once, twice)
         )
+        assert once["metrics"]
     assert once == twice
 
 
@@ -222,14 +230,13 @@ def test_it_goes_on_where_training_stopped(recipes, done: Path, tmp_path: Path, 
     assert main(["compare", *recipes, *FEW, "--out", str(out)]) == 0
     timed = {drawn.SUMMARY, drawn.CURVES, "manifest.json"}
     files = [path for path in done.glob("*.drawn/*") if path.name not in timed]
-    assert len(files) == 3 + 4
+    assert len(files) == 2 * 6 + 1
     for path in files:
         assert (out / path.relative_to(done)).read_bytes() == path.read_bytes()
 
 
 def test_it_goes_on_where_drawing_stopped(molecules, tmp_path: Path, monkeypatch):
     model, folder = redraft.load(molecules, "cpu"), tmp_path / "x.drawn"
-    monkeypatch.setattr(steps, "FEWER", (2, 3))
 
     def stopped(*_, **__):
         raise Stopped("stopped", 130)
@@ -240,7 +247,7 @@ def test_it_goes_on_where_drawing_stopped(molecules, tmp_path: Path, monkeypatch
             drawn.draw(model, folder, AMOUNTS)
     assert drawn.find(folder) is None
     samples = {path.name: path.read_text() for path in folder.glob("*.smi")}
-    assert set(samples) == {"samples.smi", "samples-2.smi", "samples-3.smi"}
+    assert len(samples) == 1 + len(sweeps.STEPS.others(model)) + len(sweeps.RENEWAL.others(model))
     with monkeypatch.context() as patch:
         patch.setattr(redraft.Model, "sample", stopped)
         found = drawn.draw(model, folder, AMOUNTS)
@@ -251,7 +258,7 @@ def test_it_goes_on_where_drawing_stopped(molecules, tmp_path: Path, monkeypatch
 
 def test_what_was_drawn_from_another_run_goes(molecules, tmp_path: Path):
     model, folder = redraft.load(molecules, "cpu"), tmp_path / "x.drawn"
-    drawn.draw(model, folder, Amounts(5, 5, 2))
+    drawn.draw(model, folder, Amounts(5, 5, 2, 5))
     original = molecules_in(folder).samples()
     (folder / SAMPLES).write_text("CCO\n" * 5)
     drawn.draw(model, folder, Amounts(5, 5, 3))
@@ -267,14 +274,14 @@ def test_steps_that_cannot_be_left_out_are_not_drawn(tmp_path: Path, capsys):
     )
     model = redraft.train(config, tmp_path / "run")
     folder = tmp_path / "run.drawn"
-    drawn.draw(model, folder, Amounts(4, 4, 2), tmp_path / "run/metrics.jsonl")
+    drawn.draw(model, folder, Amounts(4, 4, 2, 4), tmp_path / "run/metrics.jsonl")
     found = molecules_in(folder)
-    assert found.by_steps() == {} and found.kernel() is None
+    assert found.by(sweeps.STEPS) == found.by(sweeps.RENEWAL) == {} and found.kernel() is None
     names = {"summary.json", "samples.smi", "redrafts.jsonl", "metrics.jsonl", "manifest.json"}
     assert {path.name for path in found.folder.iterdir()} == names
     flags = ["--experiment", "steps", "--out", str(tmp_path)]
     assert main(["evaluate", str(tmp_path / "run"), *flags]) == 2
-    assert "in all its 6 steps only" in capsys.readouterr().err
+    assert "in the plain way only" in capsys.readouterr().err
 
 
 # Two machines

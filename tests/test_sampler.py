@@ -162,17 +162,57 @@ def test_the_true_posterior_reproduces_the_data(name, n_steps):
     assert chisquare(counts[EOS:].numpy(), n * pi[EOS:].numpy()).pvalue > 1e-4
 
 
+@given(st.sampled_from(MARKOV), st.floats(0, 1), st.integers(1, T), st.integers(0, 100))
+def test_what_is_renewed_keeps_every_marginal(name, renew, n_steps, seed):
+    """By brute force: with the true p(x_0 | x_t), x_t has q(x_t) at every step of the way back."""
+    torch.manual_seed(seed)
+    process = make_process(name)
+    pi = torch.zeros(V, dtype=torch.float64)
+    pi[EOS:] = torch.rand(V - EOS, dtype=torch.float64) + 0.01
+    pi /= pi.sum()
+    sampler = make_sampler(process, Oracle(process, pi), steps=n_steps, renew=renew)
+    x, times = torch.arange(V)[None], [0, *sampler.times]
+    for n in range(n_steps, 0, -1):
+        p = predict(sampler.denoiser, process, x, torch.tensor([times[n]])).exp().nan_to_num()
+        back = sampler.step(x, p, torch.tensor([n]))[0]  # [x_t, x_s]
+        after, before = pi @ marginals(process, times[n]), pi @ marginals(process, times[n - 1])
+        torch.testing.assert_close(after @ back, before)
+
+
+@pytest.mark.parametrize("name", MARKOV)
+def test_all_renewed_is_noise_on_what_is_believed(name):
+    """Nothing of x_t is left but what the denoiser made of it, and what masks cannot hide."""
+    process, denoiser = make_process(name), make_denoiser()
+    x, t = process.corrupt(some_tokens(3, 5), torch.full((3,), 3), seeded()), torch.tensor([3])
+    p = predict(denoiser, process, x, t).exp()
+    known = nn.functional.one_hot(x, V).double() if name == "absorbing" else p
+    p = torch.where((x == MASK)[..., None], p, known)
+    drawn = make_sampler(process, denoiser, renew=1.0).step(x, p, t)
+    torch.testing.assert_close(drawn, p @ marginals(process, 2))
+
+
+def test_masks_come_back_where_they_are_renewed():
+    process = make_process("absorbing")
+    sampler = make_sampler(process, renew=0.5)
+    x, seen = trace(sampler.sample, canvas(torch.full((64,), 6)), generator=seeded())
+    again = [bool(((a.x != MASK) & (b.x == MASK)).any()) for a, b in pairwise(seen)]
+    assert any(again) and bool((x != MASK).all())
+
+
 # Infilling
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.7, 3.0])
-@pytest.mark.parametrize("name", PROCESSES)
-def test_infilling_never_touches_the_context(name, temperature):
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [(name, {"temperature": t}) for name in PROCESSES for t in (0.0, 0.7, 3.0)]
+    + [(name, {"renew": share}) for name in MARKOV for share in (0.3, 1.0)],
+)
+def test_infilling_never_touches_the_context(name, options):
     x = some_tokens(4, 7)
     x[0, 5:] = PAD
     mask = torch.rand(x.shape, generator=seeded(1)) < 0.5
     mask[:, 2] = True
-    sampler = make_sampler(make_process(name), temperature=temperature)
+    sampler = make_sampler(make_process(name), **options)
     filled, seen = trace(sampler.infill, x, mask, generator=seeded())
     fixed = ~mask | (x == PAD)
     for step in seen:
@@ -383,6 +423,8 @@ def test_temperature_acts_on_p_before_the_posterior():
         ({"temperature": float("inf")}, "temperature must be finite"),
         ({"top_p": 0.0}, "top_p must be in"),
         ({"top_p": 1.5}, "top_p must be in"),
+        ({"renew": 1.1}, "renew must be in .0, 1., got 1.1"),
+        ({"renew": float("nan")}, "renew must be in"),
         ({"steps": T + 1}, f"steps must be in 1..{T}, got {T + 1}"),
         ({"steps": 0}, f"steps must be in 1..{T}, got 0"),
         ({"steps": -1}, f"steps must be in 1..{T}, got -1"),
@@ -463,11 +505,13 @@ def test_all_steps_is_the_default(name):
     assert torch.equal(make_sampler(process, denoiser, steps=T).sample(start, seeded()), default)
 
 
-def test_coupled_noise_is_not_strided():
+def test_coupled_noise_is_neither_strided_nor_renewed():
     process = make_process("coupled")
     for n in (1, T - 1):
         with pytest.raises(UserError, match=f"all its {T} steps only"):
             make_sampler(process, steps=n)
+    with pytest.raises(UserError, match="renews nothing"):
+        make_sampler(process, renew=0.5)
 
 
 @pytest.mark.parametrize("name", MARKOV)

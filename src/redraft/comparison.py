@@ -142,7 +142,7 @@ def measure(
     """All results as files, and the comparison, from what was drawn alone."""
     numbers = domain_of(entries).measuring(out, asked or Asked())
     measured = []
-    for entry, own, variant in zip(entries, found, variants(entries), strict=True):
+    for own, variant in zip(found, variants(entries), strict=True):
         measured.append(numbers(own))
         for result in measured[-1].results:
             results.write(result, out / "results", variant)

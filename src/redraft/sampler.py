@@ -66,6 +66,8 @@ class Sampler:
     """Below 1 sharpens p(x_0); 0 takes its largest."""
     top_p: float = 1.0
     """Keeps only the most probable states that make up this mass."""
+    renew: float = 0.0
+    """Share of every step that forgets x_t and keeps what the denoiser made of it."""
     precision: Literal["float32", "bf16"] = "float32"
     """Arithmetic of the denoiser; reverse steps are in float32, draws in float64."""
 
@@ -74,12 +76,19 @@ class Sampler:
         check(self.temperature >= 0, f"temperature must be >= 0, got {self.temperature}")
         check(self.temperature < math.inf, "temperature must be finite, got inf")
         check(0 < self.top_p <= 1, f"top_p must be in (0, 1], got {self.top_p}")
+        check(0 <= self.renew <= 1, f"renew must be in [0, 1], got {self.renew}")
         possible = self.steps is None or 1 <= self.steps <= T
         check(possible, f"steps must be in 1..{T}, got {self.steps}")
-        if self.steps not in (None, T) and not isinstance(self.process, MarkovProcess):
+        if isinstance(self.process, MarkovProcess):
+            return
+        if self.steps not in (None, T):
             raise UserError(
                 f"this model samples in all its {T} steps only (its noise is not Markov), "
                 f"got steps {self.steps}"
+            )
+        if self.renew:
+            raise UserError(
+                f"this model renews nothing (its noise is not Markov), got renew {self.renew}"
             )
 
     @cached_property
@@ -166,7 +175,7 @@ class Sampler:
 
         def step(x: Tensor, t: Tensor, n: Tensor, *belief: Tensor) -> dict[str, Tensor]:
             p = prediction(x, t, *belief)
-            drawn = categorical(self.coarse.reverse(x, p, n), generator)
+            drawn = categorical(self.step(x, p, n), generator)
             return {"x": torch.where(free, drawn, x), "p": p}
 
         run = directly
@@ -181,6 +190,20 @@ class Sampler:
             if callback is not None:
                 callback(Step(n - 1, t, to, x, drawn["p"]))
         return x
+
+    def step(self, x: Tensor, p: Tensor, n: Tensor) -> Tensor:
+        """(B, L, V) the distribution of the next x, n steps before the end, where p is believed.
+
+            sum_i p(i) [(1 - renew) q(x_{t-1} | x_t, x_0 = i) + renew q(x_{t-1} | x_0 = i)]
+
+        Under either of the two x_{t-1} has the marginal that the forward process gives it, whatever
+        `renew` is; the second has more chances to take back what has gone wrong.
+        """
+        reverse = self.coarse.reverse(x, p, n)
+        if not self.renew:
+            return reverse
+        assert isinstance(self.coarse, MarkovProcess)
+        return torch.lerp(reverse, self.coarse.renewed(x, p, n - 1), self.renew)
 
     def _no_belief(self, x: Tensor) -> Tensor:
         """(B, L, V) what the denoiser is told before its first step."""

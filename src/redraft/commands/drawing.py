@@ -41,6 +41,9 @@ class Drawing:
     """Below 1 plays safe, 0 takes the most probable."""
     top_p: float = 1.0
     """Draw only from the most probable tokens that make up this mass."""
+    renew: float = 0.0
+    """Share of every step that draws tokens anew from what is believed: more valid at 1, more
+    varied at 0."""
     seed: int | None = None
     """Same seed, same output."""
     device: str = "auto"
@@ -52,7 +55,7 @@ class Drawing:
         return load(self.model, self.device)
 
     def options(self) -> dict[str, Any]:
-        names = ("steps", "temperature", "top_p", "seed")
+        names = ("steps", "temperature", "top_p", "renew", "seed")
         return {name: getattr(self, name) for name in names}
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Experiment = Literal[
     "generation",
     "steps",
+    "renewal",
     "redrafting",
     "repair",
     "entity-swap",
@@ -48,13 +49,14 @@ class Evaluate(Drawing):
     """
 
     experiment: Experiment = "generation"
-    """generation: what is drawn anew. Molecules: steps: by fewer steps, too; redrafting: unseen
-    ones noised and brought back; repair: unseen ones broken and repaired, beside what people use
-    today. Stories: entity-swap, span-removal: the paper's own, edited; -large: unseen ones.
-    Playlists: next-tracks: the last three; repair: of what listeners would notice."""
+    """generation: what is drawn anew. Molecules: steps, renewal: by fewer steps, and with tokens
+    drawn anew; redrafting: unseen ones noised and brought back; repair: unseen ones broken and
+    repaired, beside what people use today. Stories: entity-swap, span-removal: the paper's own,
+    edited; -large: unseen ones. Playlists: next-tracks: the last three; repair: of what listeners
+    would notice."""
     n: Annotated[int | None, arg(aliases=["-n"])] = None
-    """How many: by default 15,000 molecules to generate, 3,000 by each number of steps, 1,000 to
-    re-draft or 300 to repair; 1,000 stories to generate, 200 to edit."""
+    """How many: by default 15,000 molecules to generate, 3,000 by each setting of steps or
+    renewal, 1,000 to re-draft or 300 to repair; 1,000 stories to generate, 200 to edit."""
     samples: Path | None = None
     """A file of what was generated before, instead: molecules one a line, stories .jsonl or
     .txt."""
@@ -66,8 +68,8 @@ class Evaluate(Drawing):
     data: str | None = None
     """Where the training data lie, if not where they lay."""
     variant: str | None = None
-    """A name for what is not the plain setting: other steps, temperature, top-p; or for this
-    run's numbers, beside those of others."""
+    """A name for what is not the plain setting: other steps, temperature, top-p, renewal; or
+    for this run's numbers, beside those of others."""
     out: Path = Path("results")
     """Folder for the JSON file."""
 
@@ -100,7 +102,8 @@ class Evaluate(Drawing):
         return Asked(seed, self.n, self.samples, self.fcd, self.judge, options)
 
     def check_flags(self) -> None:
-        plain = (self.steps, self.temperature, self.top_p) == (None, 1.0, 1.0)
+        settings = (self.steps, self.temperature, self.top_p, self.renew)
+        plain = settings == (None, 1.0, 1.0, 0.0)
         check(
             plain or self.variant is not None,
             "give what is not the plain setting a name with --variant, such as --variant steps-10",
@@ -108,7 +111,7 @@ class Evaluate(Drawing):
         generates = self.experiment == "generation"
         check(
             generates or (plain and (self.samples, self.fcd, self.judge) == (None, False, None)),
-            f"--steps, --temperature, --top-p, --samples, --fcd and --judge are not for "
+            f"--steps, --temperature, --top-p, --renew, --samples, --fcd and --judge are not for "
             f"{self.experiment}",
         )
         check(self.n is None or self.n >= 1, f"n must be at least 1, got {self.n}")
@@ -194,6 +197,9 @@ class Compare:
     """Samples of each: by default 15,000 molecules, 1,000 stories, or 500 playlists continued."""
     fewer: int | None = None
     """Molecules of each by 5, 10 and 25 steps: by default 3,000, at most n."""
+    renewed: int | None = None
+    """Molecules of each with 25, 50 and 100 % of every step renewed: by default 15,000, at most
+    n."""
     redrafts: int | None = None
     """Unseen ones: by default 1,000 molecules noised and brought back, 200 stories edited, or 200
     playlists repaired."""
@@ -228,7 +234,8 @@ class Compare:
         entries = contenders(self.recipes, self.out, self.seconds, self.seed, self.data)
         domain, asked = domain_of(entries), Asked(judge=self.judge, fcd=self.fcd)
         domain.check(asked)
-        given = {name: getattr(self, name) for name in ("fewer", "redrafts", "bound", "draws")}
+        names = ("fewer", "renewed", "redrafts", "bound", "draws")
+        given = {name: getattr(self, name) for name in names}
         amounts = amounts_of(domain, samples=self.n, **given)
         found = [draw(entry, amounts, watching, lambda: progress("drawing")) for entry in entries]
         with judging() as watch:

@@ -2,6 +2,7 @@
 
 samples.smi       new molecules
 samples-5.smi     by 5 reverse steps, and so on; not where the noise is not Markov
+renewed-50.smi    with half of every step renewed, and so on; as above
 redrafts.jsonl    unseen molecules, noised and brought back
 
 Drawing needs no RDKit.
@@ -19,10 +20,11 @@ from redraft.domains import Dataset
 from redraft.errors import UserError
 from redraft.evaluation import molecules, results, statistics
 from redraft.evaluation.statistics import Estimate
-from redraft.experiments import domain, noise, redrafting, repair, steps
+from redraft.experiments import domain, noise, redrafting, repair
 from redraft.experiments.data import dataset_of, learned, unseen
 from redraft.experiments.domain import Asked, keep, keep_rows, read_lines
 from redraft.experiments.redrafting import Outcome, Redraft
+from redraft.experiments.sweeps import RENEWAL, STEPS, Sweep
 from redraft.model import Model
 from redraft.sampler import Callback
 
@@ -37,15 +39,18 @@ class Amounts(domain.Amounts):
     """By each number of fewer steps; no more than by all."""
     redrafts: int = 1_000
     """Unseen molecules, each at every level of noise."""
+    renewed: int = 15_000
+    """With each share of every step renewed; no more than with none."""
 
-    @property
-    def strided(self) -> int:
-        return min(self.fewer, self.samples)
+    def by(self, sweep: Sweep) -> int:
+        """Samples by each setting."""
+        wanted = {STEPS: self.fewer, RENEWAL: self.renewed}
+        return min(wanted[sweep], self.samples)
 
     def __str__(self) -> str:
         return (
-            f"{self.samples:,} samples, {self.strided:,} by fewer steps, "
-            f"{self.redrafts:,} molecules re-drafted"
+            f"{self.samples:,} samples, {self.by(STEPS):,} by fewer steps, "
+            f"{self.by(RENEWAL):,} renewed, {self.redrafts:,} molecules re-drafted"
         )
 
 
@@ -56,12 +61,13 @@ class Drawn(domain.Drawn):
     def samples(self) -> list[str]:
         return read_lines(self.folder / SAMPLES)
 
-    def by_steps(self) -> dict[int, list[str]]:
-        """Samples by fewer steps, and as many by all; nothing where steps cannot be left out."""
-        files = self.folder.glob("samples-*.smi")
-        found = {int(path.stem.removeprefix("samples-")): read_lines(path) for path in files}
+    def by(self, sweep: Sweep) -> dict[int, list[str]]:
+        """Samples by each setting, the plain one among them; nothing where there are no others."""
+        settings = sweep.settings(self.config.noise.T)
+        paths = {n: self.folder / sweep.file.format(n) for n in settings[:-1]}
+        found = {n: read_lines(path) for n, path in paths.items() if path.is_file()}
         if found:
-            found[self.config.noise.T] = self.samples()[: self.amounts.strided]
+            found[settings[-1]] = self.samples()[: self.amounts.by(sweep)]
         return dict(sorted(found.items()))
 
     def redrafts(self) -> list[Redraft]:
@@ -72,9 +78,10 @@ def draw(model: Model, folder: Path, amounts: Amounts, callback: Callback | None
     seed = model.config.seed
     sample = partial(model.sample, seed=seed, callback=callback)
     keep(folder / SAMPLES, amounts.samples, partial(sample, amounts.samples))
-    for number in steps.fewer(model):
-        path, n = folder / f"samples-{number}.smi", amounts.strided
-        keep(path, n, partial(sample, n, steps=number))
+    for sweep in (STEPS, RENEWAL):
+        for setting in sweep.others(model):
+            path, n = folder / sweep.file.format(setting), amounts.by(sweep)
+            keep(path, n, partial(sample, n, **sweep.option(setting)))
     originals = unseen(dataset_of(model.trained), amounts.redrafts)
     redrafts = partial(redrafting.draw, model, originals, seed, callback)
     keep_rows(folder / REDRAFTS, len(originals) * len(redrafting.LEVELS), redrafts)
@@ -110,14 +117,15 @@ def measuring(out: Path, asked: Asked) -> Callable[[Drawn], Measured]:
 def numbers(own: Drawn, fcd: bool = False) -> Measured:
     """All experiments on what was drawn from one model."""
     seed, data, samples = own.config.seed, dataset_of(own), own.samples()
-    generated = generation(samples, data, seed, fcd)
+    measure = partial(generation, data=data, seed=seed, fcd=fcd)
     outcomes = redrafting.judged(own.redrafts())
     found = [
-        results.result(own, "generation", len(samples), generated),
+        results.result(own, "generation", len(samples), measure(samples)),
         redrafting.result(own, outcomes, seed),
     ]
-    if by_steps := own.by_steps():
-        found.append(steps.result(own, by_steps, learned(data), seed))
+    for sweep in (STEPS, RENEWAL):
+        if by := own.by(sweep):
+            found.append(sweep.result(own, by, measure))
     if kernel := own.kernel():
         found.append(noise.result(own, kernel, seed))
     return Measured(found, [canonical_or_none(s) is not None for s in samples], outcomes)
@@ -144,9 +152,10 @@ def measure_generation(model: Model, data: Dataset, asked: Asked) -> dict[str, A
     return results.result(model.trained, "generation", len(drawn), metrics)
 
 
-def measure_steps(model: Model, data: Dataset, asked: Asked) -> dict[str, Any]:
-    samples = steps.draw(model, asked.n or Amounts.fewer, asked.seed, asked.callback)
-    return steps.result(model.trained, samples, learned(data), asked.seed)
+def measure_sweep(sweep: Sweep, model: Model, data: Dataset, asked: Asked) -> dict[str, Any]:
+    samples = sweep.draw(model, asked.n or Amounts.fewer, asked.seed, asked.callback)
+    measure = partial(generation, data=data, seed=asked.seed, fcd=asked.fcd)
+    return sweep.result(model.trained, samples, measure)
 
 
 def measure_redrafting(model: Model, data: Dataset, asked: Asked) -> dict[str, Any]:
@@ -184,7 +193,8 @@ MOLECULES = domain.Domain(
     measuring,
     {
         "generation": measure_generation,
-        "steps": measure_steps,
+        "steps": partial(measure_sweep, STEPS),
+        "renewal": partial(measure_sweep, RENEWAL),
         "redrafting": measure_redrafting,
         "repair": measure_repair,
     },

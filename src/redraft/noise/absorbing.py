@@ -59,6 +59,13 @@ class AbsorbingProcess(MarkovProcess):
         unmasking = stay * current + (1 - stay) * p
         return torch.where((xt == MASK)[..., None], unmasking, current)
 
+    def renewed(self, xt: Tensor, p: Tensor, s: Tensor) -> Tensor:
+        current = indicator(xt, self.V).to(p.dtype)
+        clean = torch.where((xt == MASK)[..., None], p, current)  # what is not masked is known
+        masks = indicator(torch.full_like(xt, MASK), self.V).to(p.dtype)
+        kept, masked = (a[s][:, None, None].to(p.dtype) for a in (self.kept, self.masked))
+        return torch.where((xt == PAD)[..., None], current, kept * clean + masked * masks)
+
     def step_kl(self, xt: Tensor, x0: Tensor, logits: Tensor, t: Tensor) -> Tensor:
         nll = self.clean_nll(xt, x0, logits)
         return (1 - self.stay[t - 1])[:, None].to(nll.dtype) * nll

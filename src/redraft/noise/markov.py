@@ -35,7 +35,13 @@ from redraft.tokenizers.base import PAD
 
 
 class MarkovProcess(ForwardProcess):
-    """A process that can be looked at fewer times: all that sampling in fewer steps needs."""
+    """A process that can be looked at fewer times, and at x_t without x_{t+1}: all that sampling in
+    fewer steps and with tokens drawn anew needs.
+    """
+
+    @abstractmethod
+    def renewed(self, xt: Tensor, p: Tensor, s: Tensor) -> Tensor:
+        """sum_i p(i) q(x_s | x_0 = i), (B, L, V), for s in 0..T: what x_t says goes through p."""
 
     @abstractmethod
     def at(self, times: Sequence[int]) -> "MarkovProcess":
@@ -77,9 +83,15 @@ class SubstitutionProcess(MarkovProcess):
 
     def reverse(self, xt: Tensor, p: Tensor, t: Tensor) -> Tensor:
         w = over_evidence(p, self.columns(xt, t))
-        mixture = self.step_columns(xt, t) * self.mix(w, t - 1)
-        fixed = indicator(xt, self.V).to(mixture.dtype)
-        return torch.where((xt == PAD)[..., None], fixed, mixture)
+        return self._but_padding(xt, self.step_columns(xt, t) * self.mix(w, t - 1))
+
+    def renewed(self, xt: Tensor, p: Tensor, s: Tensor) -> Tensor:
+        return self._but_padding(xt, self.mix(p, s))
+
+    def _but_padding(self, xt: Tensor, probs: Tensor) -> Tensor:
+        """PAD stays PAD."""
+        fixed = indicator(xt, self.V).to(probs.dtype)
+        return torch.where((xt == PAD)[..., None], fixed, probs)
 
     def evidence(self, xt: Tensor, t: Tensor) -> Tensor:
         return log(self.columns(xt, t))

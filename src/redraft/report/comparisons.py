@@ -2,6 +2,7 @@
 
 redrafting   validity of what came back, against how much the noise had left
 steps        validity against the number of sampling steps
+renewal      validity against the share of every step that draws tokens anew
 validity     valid samples run by run, beside the paper's
 learning     losses, noise and rewards of several runs against time
 
@@ -39,6 +40,11 @@ CAPTIONS = {
         "What fewer sampling steps cost: the flatter a line, the less validity a method loses when "
         "it is sampled in a hurry (FLDD, which is not Markov, cannot be); bars are 95 % intervals "
         "over samples."
+    ),
+    "renewal": (
+        "What is gained where a share of every sampling step forgets the tokens and draws them "
+        "anew from what the denoiser believes: mistakes are taken back, and samples become a "
+        "little more alike; bars are 95 % intervals over samples."
     ),
     "validity": (
         "Valid molecules by method, a mark for each training seed with its 95 % interval over "
@@ -105,25 +111,40 @@ def _best_first(results: Iterable[Result]) -> list[str]:
     return sorted(found, key=lambda method: -np.mean(found[method]))
 
 
-# ------------------------------------------------------------------ sampling steps
+# ------------------------------------------------------------------ other ways to sample
 
 
 @styled
 def steps(results: Sequence[Result]) -> Figure:
-    """Validity by the number of sampling steps, a line a run, named at its end."""
+    """Validity by the number of sampling steps."""
+    figure = settings(results, "sampling steps")
+    ax = figure.axes[0]
+    low, *_, high = ax.get_xticks()
+    ax.set(xscale="log", xlim=(low / 1.1, high * 1.05))
+    ax.set_xticks(ax.get_xticks(), [f"{n:.0f}" for n in ax.get_xticks()])
+    ax.xaxis.set_minor_locator(NullLocator())
+    return figure
+
+
+@styled
+def renewal(results: Sequence[Result]) -> Figure:
+    """Validity by the share of every step that is renewed."""
+    return settings(results, "share of every step that is renewed, %")
+
+
+def settings(results: Sequence[Result], label: str) -> Figure:
+    """Validity by an option of the sampler, a line a run, named at its end."""
     figure = canvas(4.0)
     ax = figure.subplots()
     found = [(result["method"], levels(result, "validity")) for result in ordered(results)]
-    for method, by_steps in found:
-        marks(ax, method, [(exactly(n), y) for n, y in by_steps.items()])
-    ticks = sorted({n for _, by_steps in found for n in by_steps})
-    ax.set(xscale="log", xlabel="sampling steps", ylabel="valid samples")
-    ax.set_xticks(ticks, [str(n) for n in ticks])
-    ax.set_xlim(ticks[0] / 1.1, ticks[-1] * 1.05)
-    ax.xaxis.set_minor_locator(NullLocator())
+    for method, by_setting in found:
+        marks(ax, method, [(exactly(n), y) for n, y in by_setting.items()])
+    ticks = sorted({n for _, by_setting in found for n in by_setting})
+    ax.set(xlabel=label, ylabel="valid samples")
+    ax.set_xticks(ticks)
     ax.yaxis.set_major_formatter(PERCENT)
     quiet(ax)
-    _name_ends(ax, {method: by_steps[max(by_steps)].value for method, by_steps in found})
+    _name_ends(ax, {method: by_setting[max(by_setting)].value for method, by_setting in found})
     return figure
 
 

@@ -16,6 +16,7 @@ from redraft.report.style import look
 UNITS = {
     "generation": "samples",
     "steps": "samples by each number of steps",
+    "renewal": "samples with each share renewed",
     "redrafting": "molecules at each level of noise",
     "noise": "tokens",
     "next-tracks": "playlists",
@@ -35,13 +36,19 @@ TITLES = {
     "redrafting": "Unseen molecules, noised and brought back.",
     "repair": "What was broken, and repaired.",
     "steps": "By fewer sampling steps.",
+    "renewal": "With a share of every step renewed.",
     "entity-swap": "A wrong name in the paper's stories, drawn anew.",
     "entity-swap-large": "A wrong name in unseen stories, drawn anew.",
     "span-removal": "A span of the paper's stories, drawn anew.",
     "span-removal-large": "A span of unseen stories, drawn anew.",
     "noise": "The learned noise in numbers.",
 }
-LEVELS = {"redrafting": "noise, % of T", "steps": "steps", "repair": "broken by"}
+LEVELS = {
+    "redrafting": "noise, % of T",
+    "steps": "steps",
+    "renewal": "renewed, %",
+    "repair": "broken by",
+}
 """Experiments whose measures all have a level, the N of `validity@N`, and what it is."""
 
 

@@ -105,6 +105,10 @@ def steps(told: Told) -> Html:
     return joined([drawn(told, "steps", comparisons.steps), measured(told, "steps")])
 
 
+def renewal(told: Told) -> Html:
+    return joined([drawn(told, "renewal", comparisons.renewal), measured(told, "renewal")])
+
+
 def drawn(
     told: Told, experiment: str, draw: Callable[[Sequence[Result]], Figure], name: str = ""
 ) -> Html:
@@ -267,6 +271,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Told], Html]]] = {
     "learning": ("Learning", learning),
     "redrafting": ("Re-drafting", redrafting),
     "steps": ("Fewer steps", steps),
+    "renewal": ("Tokens drawn anew", renewal),
     "noise": ("The learned noise", learned_noise),
     "samples": ("Samples", samples),
     "again": ("How to reproduce it", again),
