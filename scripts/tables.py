@@ -122,6 +122,21 @@ def strides() -> str:
     return table(titles, cells)
 
 
+def renewal_search() -> str:
+    """Samples by which steps were renewed."""
+    titles = ("model", "steps", "renewed", "valid, %", "diversity", "FCD")
+    cells = (
+        (
+            *(row["model"], str(row["steps"]), row["renewed"]),
+            with_interval(row["validity"], ".1f", 100),
+            with_interval(row["diversity"], ".3f") if "diversity" in row else "",
+            with_interval(row["fcd"], ".2f") if "fcd" in row else "",
+        )
+        for row in rows_of("molecules/renewal-search")["rows"]
+    )
+    return table(titles, cells)
+
+
 def leader_search() -> str:
     titles = ("method", "options", "bound", "valid, %", "row entropy over uniform's", "L_ref")
     cells = (
@@ -223,6 +238,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "kernel-search": lambda: by_seed("molecules/kernel-search"),
     "fldd-search": lambda: by_seed("molecules/fldd-search"),
     "strides": strides,
+    "renewal-search": renewal_search,
     "repair-molecules": repairs,
     "train-tiny": lambda: train("bench/train-tiny"),
     "train-molecules": lambda: train("bench/train-molecules"),

@@ -162,41 +162,43 @@ def test_the_true_posterior_reproduces_the_data(name, n_steps):
     assert chisquare(counts[EOS:].numpy(), n * pi[EOS:].numpy()).pvalue > 1e-4
 
 
-@given(st.sampled_from(MARKOV), st.floats(0, 1), st.integers(1, T), st.integers(0, 100))
-def test_what_is_renewed_keeps_every_marginal(name, renew, n_steps, seed):
-    """By brute force: with the true p(x_0 | x_t), x_t has q(x_t) at every step of the way back."""
+@given(st.sampled_from(MARKOV), st.booleans(), st.integers(1, T), st.integers(0, 100))
+def test_every_step_keeps_the_marginal(name, renewed, n_steps, seed):
+    """By brute force: with the true p(x_0 | x_t), x_{t-1} has q(x_{t-1}) if x_t has q(x_t)."""
     torch.manual_seed(seed)
     process = make_process(name)
     pi = torch.zeros(V, dtype=torch.float64)
     pi[EOS:] = torch.rand(V - EOS, dtype=torch.float64) + 0.01
     pi /= pi.sum()
-    sampler = make_sampler(process, Oracle(process, pi), steps=n_steps, renew=renew)
+    sampler = make_sampler(process, Oracle(process, pi), steps=n_steps)
     x, times = torch.arange(V)[None], [0, *sampler.times]
     for n in range(n_steps, 0, -1):
         p = predict(sampler.denoiser, process, x, torch.tensor([times[n]])).exp().nan_to_num()
-        back = sampler.step(x, p, torch.tensor([n]))[0]  # [x_t, x_s]
+        back = sampler.step(x, p, torch.tensor([n]), renewed)[0]  # [x_t, x_s]
         after, before = pi @ marginals(process, times[n]), pi @ marginals(process, times[n - 1])
         torch.testing.assert_close(after @ back, before)
 
 
 @pytest.mark.parametrize("name", MARKOV)
-def test_all_renewed_is_noise_on_what_is_believed(name):
+def test_a_renewed_step_is_noise_on_what_is_believed(name):
     """Nothing of x_t is left but what the denoiser made of it, and what masks cannot hide."""
     process, denoiser = make_process(name), make_denoiser()
     x, t = process.corrupt(some_tokens(3, 5), torch.full((3,), 3), seeded()), torch.tensor([3])
     p = predict(denoiser, process, x, t).exp()
     known = nn.functional.one_hot(x, V).double() if name == "absorbing" else p
     p = torch.where((x == MASK)[..., None], p, known)
-    drawn = make_sampler(process, denoiser, renew=1.0).step(x, p, t)
+    drawn = make_sampler(process, denoiser).step(x, p, t, renewed=True)
     torch.testing.assert_close(drawn, p @ marginals(process, 2))
 
 
-def test_masks_come_back_where_they_are_renewed():
-    process = make_process("absorbing")
-    sampler = make_sampler(process, renew=0.5)
-    x, seen = trace(sampler.sample, canvas(torch.full((64,), 6)), generator=seeded())
-    again = [bool(((a.x != MASK) & (b.x == MASK)).any()) for a, b in pairwise(seen)]
-    assert any(again) and bool((x != MASK).all())
+@given(st.floats(0, 1))
+def test_masks_come_back_in_the_steps_that_are_renewed(renew):
+    sampler = make_sampler(make_process("absorbing"), renew=renew)
+    x, seen = trace(sampler.sample, canvas(torch.full((200,), 6)), generator=seeded())
+    for before, after in pairwise(seen):
+        again = bool(((before.x != MASK) & (after.x == MASK)).any())
+        assert again == (1 < after.t <= renew * T)
+    assert bool((x != MASK).all())
 
 
 # Infilling

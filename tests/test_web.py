@@ -163,6 +163,7 @@ HOSTILE = {
     "no strength": ("molecules/revise", {"smiles": "C", "strength": 0}),
     "strength as truth": ("molecules/revise", {"smiles": "C", "strength": "true"}),
     "temperature": ("molecules/sample", {"temperature": -1}),
+    "renew": ("molecules/sample", {"renew": 1.5}),
 }
 
 

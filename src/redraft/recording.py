@@ -15,7 +15,7 @@ Work = Callable[..., Outputs]
 """From tensors to named tensors; what it does depends on their shapes alone."""
 
 
-def directly(work: Work, inputs: Sequence[Tensor]) -> Outputs:
+def directly(work: Work, inputs: Sequence[Tensor], kind: Hashable = None) -> Outputs:
     """Without a recording."""
     return work(*inputs)
 

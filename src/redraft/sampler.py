@@ -12,7 +12,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal
 
 import torch
@@ -67,7 +67,7 @@ class Sampler:
     top_p: float = 1.0
     """Keeps only the most probable states that make up this mass."""
     renew: float = 0.0
-    """Share of every step that forgets x_t and keeps what the denoiser made of it."""
+    """Steps from t = renew * T on forget x_t and keep what the denoiser made of it."""
     precision: Literal["float32", "bf16"] = "float32"
     """Arithmetic of the denoiser; reverse steps are in float32, draws in float64."""
 
@@ -173,9 +173,11 @@ class Sampler:
     ) -> Tensor:
         prediction = self._prediction(padded=bool((x == PAD).any()))
 
-        def step(x: Tensor, t: Tensor, n: Tensor, *belief: Tensor) -> dict[str, Tensor]:
+        def step(
+            renewed: bool, x: Tensor, t: Tensor, n: Tensor, *belief: Tensor
+        ) -> dict[str, Tensor]:
             p = prediction(x, t, *belief)
-            drawn = categorical(self.step(x, p, n), generator)
+            drawn = categorical(self.step(x, p, n, renewed), generator)
             return {"x": torch.where(free, drawn, x), "p": p}
 
         run = directly
@@ -185,25 +187,25 @@ class Sampler:
         for n in range(n_start, 0, -1):
             t, to = self.times[n - 1], self.times[n - 2] if n > 1 else 0
             numbers = [torch.full_like(x[0, :1], number) for number in (t, n)]
-            drawn = run(step, [x, *numbers, *beliefs])
+            renewed = t <= self.renew * self.process.T
+            drawn = run(partial(step, renewed), [x, *numbers, *beliefs], renewed)
             x, beliefs = drawn["x"], [drawn["p"] for _ in beliefs]
             if callback is not None:
                 callback(Step(n - 1, t, to, x, drawn["p"]))
         return x
 
-    def step(self, x: Tensor, p: Tensor, n: Tensor) -> Tensor:
+    def step(self, x: Tensor, p: Tensor, n: Tensor, renewed: bool) -> Tensor:
         """(B, L, V) the distribution of the next x, n steps before the end, where p is believed.
 
-            sum_i p(i) [(1 - renew) q(x_{t-1} | x_t, x_0 = i) + renew q(x_{t-1} | x_0 = i)]
+            sum_i p(i) q(x_{t-1} | x_t, x_0 = i), or renewed  sum_i p(i) q(x_{t-1} | x_0 = i)
 
-        Under either of the two x_{t-1} has the marginal that the forward process gives it, whatever
-        `renew` is; the second has more chances to take back what has gone wrong.
+        With the true p, x_{t-1} has the marginal that the forward process gives it either way; the
+        second way has more chances to take back what has gone wrong.
         """
-        reverse = self.coarse.reverse(x, p, n)
-        if not self.renew:
-            return reverse
+        if not renewed:
+            return self.coarse.reverse(x, p, n)
         assert isinstance(self.coarse, MarkovProcess)
-        return torch.lerp(reverse, self.coarse.renewed(x, p, n - 1), self.renew)
+        return self.coarse.renewed(x, p, n - 1)
 
     def _no_belief(self, x: Tensor) -> Tensor:
         """(B, L, V) what the denoiser is told before its first step."""

@@ -42,8 +42,8 @@ class Drawing:
     top_p: float = 1.0
     """Draw only from the most probable tokens that make up this mass."""
     renew: float = 0.0
-    """Share of every step that draws tokens anew from what is believed: more valid at 1, more
-    varied at 0."""
+    """Last share of the steps that draw every token anew from what is believed: 0.5 takes back
+    most mistakes, 1 more, at the price of variety."""
     seed: int | None = None
     """Same seed, same output."""
     device: str = "auto"

@@ -198,8 +198,8 @@ class Compare:
     fewer: int | None = None
     """Molecules of each by 5, 10 and 25 steps: by default 3,000, at most n."""
     renewed: int | None = None
-    """Molecules of each with 25, 50 and 100 % of every step renewed: by default 15,000, at most
-    n."""
+    """Molecules of each with the last 50, 75 and 100 % of the steps renewed: by default 15,000, at
+    most n."""
     redrafts: int | None = None
     """Unseen ones: by default 1,000 molecules noised and brought back, 200 stories edited, or 200
     playlists repaired."""
@@ -302,6 +302,9 @@ class Bench:
 
     def config(self) -> Config:
         config = read_recipe(self.recipe)
+        check(
+            not self.out.is_file(), f"--out is a folder for the JSON file, got a file: {self.out}"
+        )
         check(
             (self.vocabulary is None) == (self.length is None),
             "--vocabulary and --length go together, got only one of them",

@@ -2,7 +2,7 @@
 
 samples.smi       new molecules
 samples-5.smi     by 5 reverse steps, and so on; not where the noise is not Markov
-renewed-50.smi    with half of every step renewed, and so on; as above
+renewed-50.smi    with the last 50 % of the steps renewed, and so on; as above
 redrafts.jsonl    unseen molecules, noised and brought back
 
 Drawing needs no RDKit.
@@ -40,7 +40,7 @@ class Amounts(domain.Amounts):
     redrafts: int = 1_000
     """Unseen molecules, each at every level of noise."""
     renewed: int = 15_000
-    """With each share of every step renewed; no more than with none."""
+    """With each share of the steps renewed; no more than with none."""
 
     def by(self, sweep: Sweep) -> int:
         """Samples by each setting."""

@@ -1,7 +1,7 @@
 """Molecules drawn in other ways than the plain one: what do they gain, and what do they lose?
 
     steps     validity@5, uniqueness@5, ...     by 5 reverse steps instead of all
-    renewal   validity@50, uniqueness@50, ...   with `renew` at 50 % instead of 0
+    renewal   validity@50, uniqueness@50, ...   `renew` at 50 % instead of 0
 
 the measures of generated molecules, as many samples by every setting, since uniqueness falls as
 samples are added. Only noise that is Markov can be drawn from in these ways.
@@ -75,5 +75,5 @@ RENEWAL = Sweep(
     "renewal",
     "renewed-{}.smi",
     lambda share: {"renew": share / 100},
-    lambda T: [25, 50, 100, 0],
+    lambda T: [50, 75, 100, 0],
 )

@@ -2,7 +2,7 @@
 
 redrafting   validity of what came back, against how much the noise had left
 steps        validity against the number of sampling steps
-renewal      validity against the share of every step that draws tokens anew
+renewal      validity against the share of the steps that draw tokens anew
 validity     valid samples run by run, beside the paper's
 learning     losses, noise and rewards of several runs against time
 
@@ -42,9 +42,9 @@ CAPTIONS = {
         "over samples."
     ),
     "renewal": (
-        "What is gained where a share of every sampling step forgets the tokens and draws them "
-        "anew from what the denoiser believes: mistakes are taken back, and samples become a "
-        "little more alike; bars are 95 % intervals over samples."
+        "What is gained where the last sampling steps forget the tokens and draw them anew from "
+        "what the denoiser believes: the higher a line rises, the more mistakes are taken back; "
+        "bars are 95 % intervals over samples."
     ),
     "validity": (
         "Valid molecules by method, a mark for each training seed with its 95 % interval over "
@@ -128,8 +128,8 @@ def steps(results: Sequence[Result]) -> Figure:
 
 @styled
 def renewal(results: Sequence[Result]) -> Figure:
-    """Validity by the share of every step that is renewed."""
-    return settings(results, "share of every step that is renewed, %")
+    """Validity by the share of the steps, the last of them, that are renewed."""
+    return settings(results, "last share of the steps, %, in which tokens are renewed")
 
 
 def settings(results: Sequence[Result], label: str) -> Figure:

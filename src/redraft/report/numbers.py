@@ -36,7 +36,7 @@ TITLES = {
     "redrafting": "Unseen molecules, noised and brought back.",
     "repair": "What was broken, and repaired.",
     "steps": "By fewer sampling steps.",
-    "renewal": "With a share of every step renewed.",
+    "renewal": "With the last share of the steps renewed.",
     "entity-swap": "A wrong name in the paper's stories, drawn anew.",
     "entity-swap-large": "A wrong name in unseen stories, drawn anew.",
     "span-removal": "A span of the paper's stories, drawn anew.",

@@ -32,12 +32,13 @@ class Drawing(Form):
     """Candidates, side by side."""
     steps: Annotated[int, Field(ge=1, le=1000)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
+    renew: Annotated[float, Field(ge=0, le=1)] = 0.0
     seed: Seed | None = None
 
     @property
     def options(self) -> dict[str, Any]:
         """Those of the sampler."""
-        return {"steps": self.steps, "temperature": self.temperature}
+        return {"steps": self.steps, "temperature": self.temperature, "renew": self.renew}
 
 
 class Sample(Drawing):

@@ -48,6 +48,7 @@ export function settings(field) {
     n: Number(field.n.value),
     steps: number("steps"),
     temperature: number("temperature") ?? 1,
+    renew: number("renew") ?? 0,
     seed: number("seed"),
   };
 }
