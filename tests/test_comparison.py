@@ -134,7 +134,7 @@ def test_plain_samples_are_as_many_as_others(done: Path):
     found = molecules_in(folder)
     for sweep, sizes in (
         (sweeps.STEPS, {5: 30, 6: 30}),
-        (sweeps.RENEWAL, {0: 20, 25: 20, 50: 20, 100: 20}),
+        (sweeps.RENEWAL, {0: 20, 50: 20, 75: 20, 100: 20}),
     ):
         drawn_by = found.by(sweep)
         assert {setting: len(lines) for setting, lines in drawn_by.items()} == sizes
