@@ -173,7 +173,7 @@ def test_a_run_alone_is_told_as_far_as_it_is_known(molecules, tmp_path):
     (run,) = gather([molecules], NOWHERE, 5)
     seen = Seen(page([run], 5).text)
     sections = {own["id"] for own in seen.all("section")}
-    assert sections == set(SECTIONS) - {"redrafting", "steps"}
+    assert sections == set(SECTIONS) - {"redrafting", "steps", "renewal"}
     assert "Not measured: VSDD" in seen.text
     assert run.samples == redraft.load(molecules, "cpu").sample(5, seed=run.config.seed)
     assert run.summary["commit"] == json.loads((molecules / "config.json").read_text())["commit"]
@@ -444,8 +444,9 @@ def test_edits_are_marked(before, after):
 def test_figures_are_files_too(made, tmp_path):
     paths = made.album.save(tmp_path / "new" / "figures")
     names = {path.stem for path in paths}
-    wanted = {"validity", "learning", "redrafting", "steps", "noise-vsdd", "scatter-vsdd"}
-    assert names == wanted | {"molecules-vsdd", "molecules-mdlm"}
+    wanted = {"validity", "learning", "redrafting", "steps", "renewal"}
+    wanted |= {"noise-vsdd", "scatter-vsdd", "molecules-vsdd", "molecules-mdlm"}
+    assert names == wanted
     for path in paths:
         if path.suffix == ".svg":
             assert ElementTree.parse(path).getroot().tag.endswith("svg")
