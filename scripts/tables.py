@@ -170,9 +170,9 @@ def methods(*variants: str | None, folder: Path = ROOT / "results/molecules") ->
         method, seed = made["method"], made["seed"]
         if path.name not in (named(f"generation-{method}", seed, name) for name in variants):
             continue
-        again = folder / path.name.replace("generation", "redrafting", 1)
-        redrafted = json.loads(again.read_text(encoding="utf-8"))
-        found, again = made["metrics"], redrafted["metrics"]
+        twin = folder / path.name.replace("generation", "redrafting", 1)
+        again = json.loads(twin.read_text(encoding="utf-8"))["metrics"]
+        found = made["metrics"]
         shares = (found[name] for name in ("validity", "uniqueness", "novelty"))
         rows.append(
             (

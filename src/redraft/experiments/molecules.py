@@ -10,7 +10,7 @@ Drawing needs no RDKit.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -117,15 +117,19 @@ def measuring(out: Path, asked: Asked) -> Callable[[Drawn], Measured]:
 def numbers(own: Drawn, fcd: bool = False) -> Measured:
     """All experiments on what was drawn from one model."""
     seed, data, samples = own.config.seed, dataset_of(own), own.samples()
-    measure = partial(generation, data=data, seed=seed, fcd=fcd)
+
+    @cache  # plain samples are asked for again as one setting of a sweep
+    def measured(samples: tuple[str, ...]) -> dict[str, Estimate]:
+        return generation(samples, data, seed, fcd)
+
     outcomes = redrafting.judged(own.redrafts())
     found = [
-        results.result(own, "generation", len(samples), measure(samples)),
+        results.result(own, "generation", len(samples), measured(tuple(samples))),
         redrafting.result(own, outcomes, seed),
     ]
     for sweep in (STEPS, RENEWAL):
         if by := own.by(sweep):
-            found.append(sweep.result(own, by, measure))
+            found.append(sweep.result(own, by, lambda drawn: measured(tuple(drawn))))
     if kernel := own.kernel():
         found.append(noise.result(own, kernel, seed))
     return Measured(found, [canonical_or_none(s) is not None for s in samples], outcomes)
