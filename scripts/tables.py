@@ -122,7 +122,7 @@ def strides() -> str:
     return table(titles, cells)
 
 
-def renewal_search() -> str:
+def renew_search() -> str:
     """Samples by which steps were renewed."""
     titles = ("model", "steps", "renewed", "valid, %", "diversity", "FCD")
     cells = (
@@ -132,7 +132,7 @@ def renewal_search() -> str:
             with_interval(row["diversity"], ".3f") if "diversity" in row else "",
             with_interval(row["fcd"], ".2f") if "fcd" in row else "",
         )
-        for row in rows_of("molecules/renewal-search")["rows"]
+        for row in rows_of("molecules/renew-search")["rows"]
     )
     return table(titles, cells)
 
@@ -238,7 +238,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "kernel-search": lambda: by_seed("molecules/kernel-search"),
     "fldd-search": lambda: by_seed("molecules/fldd-search"),
     "strides": strides,
-    "renewal-search": renewal_search,
+    "renew-search": renew_search,
     "repair-molecules": repairs,
     "train-tiny": lambda: train("bench/train-tiny"),
     "train-molecules": lambda: train("bench/train-molecules"),

@@ -121,6 +121,16 @@ def test_steps_are_in_order_and_a_method_may_know_only_one():
     np.testing.assert_allclose(shown[look("vsdd").marker], expected)
     np.testing.assert_allclose(shown[look("fldd").marker], [(50, 0.95)])
     assert {text.get_text() for text in ax.texts} == {"VSDD", "FLDD"}
+    assert ax.get_xscale() == "log"
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["5", "10", "25", "50"]
+
+
+def test_renewal_is_drawn_by_its_shares():
+    found = {"validity@0": metric(0.85), "validity@50": metric(0.94), "validity@100": metric(0.96)}
+    (ax,) = comparisons.renewal([result("mdlm", found)]).axes
+    ((points, *_),) = bars(ax)
+    np.testing.assert_allclose(points, [(0, 0.85), (50, 0.94), (100, 0.96)])
+    assert list(ax.get_xticks()) == [0, 50, 100]
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.floats(0.01, 0.2))

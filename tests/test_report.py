@@ -38,7 +38,7 @@ from redraft.report.noise_maps import noise_maps
 from redraft.report.noise_scatter import pairs
 from redraft.report.numbers import apart, by_level, measured, named_rows
 from redraft.report.page import Page, page
-from redraft.report.runs import Difference, Reported, Told, gather, with_names
+from redraft.report.runs import Difference, Reported, Told, gather, is_plain, with_names
 from redraft.report.sections import SECTIONS, SHOWN, edited, marked, samples, toml
 from redraft.tokenizers.base import EOS
 
@@ -357,6 +357,19 @@ def test_results_of_other_runs_and_variants_are_left_out(molecules, tmp_path):
     put("generation-vsdd.json", 0.75)
     (again,) = gather([molecules], tmp_path, 0)
     assert again.results["generation"]["metrics"]["validity"]["value"] == 0.75
+
+
+def test_a_recipe_that_adds_to_its_method_s_name_is_known_by_it():
+    config, recipe = tiny("d3pm-confusion"), "molecules/d3pm-confusion-symmetric"
+    folder = Path(f"/x/{recipe.replace('/', '-')}-seed0")
+    run = Reported(folder, config, {"recipe": recipe}, [], None, [])
+    result = {"experiment": "generation", "method": "d3pm-confusion"}
+    names = {"": True, "-symmetric": True, "-steps-10": False, "-metric": False, "-seed1": False}
+    for name, plain in names.items():
+        assert is_plain(Path(f"generation-d3pm-confusion{name}.json"), result, run) == plain
+    plain = dataclasses.replace(run, summary={"recipe": "molecules/d3pm-confusion"})
+    names = [own.name for own in with_names([run, plain])]
+    assert names == ["D3PM confusion, symmetric", "D3PM confusion"]
 
 
 @given(

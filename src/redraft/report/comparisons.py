@@ -119,9 +119,9 @@ def steps(results: Sequence[Result]) -> Figure:
     """Validity by the number of sampling steps."""
     figure = settings(results, "sampling steps")
     ax = figure.axes[0]
-    low, *_, high = ax.get_xticks()
-    ax.set(xscale="log", xlim=(low / 1.1, high * 1.05))
-    ax.set_xticks(ax.get_xticks(), [f"{n:.0f}" for n in ax.get_xticks()])
+    ticks = ax.get_xticks()
+    ax.set(xscale="log", xlim=(ticks[0] / 1.1, ticks[-1] * 1.05))
+    ax.set_xticks(ticks, [f"{n:.0f}" for n in ticks])  # the scale has its own
     ax.xaxis.set_minor_locator(NullLocator())
     return figure
 

@@ -117,14 +117,15 @@ def means(runs: Sequence[Reported], experiment: str) -> Iterator[Row]:
     groups: dict[Config, list[Reported]] = {}
     for run in runs:
         groups.setdefault(replace(run.config, seed=0), []).append(run)
-    several = Counter(config.method for config in groups)
-    for config, own in groups.items():
+    several = Counter(own[0].kind for own in groups.values())
+    for own in groups.values():
         if len({run.config.seed for run in own}) > 1:
             found = [run.results[experiment]["metrics"] for run in own]
             shared = [name for name in found[0] if all(name in metrics for metrics in found)]
             mean = {name: mean_of(name, [m[name]["value"] for m in found]) for name in shared}
-            recipe = f", {title_of(own[0])}" if several[config.method] > 1 else ""
-            title = f"{look(config.method).name}{recipe}: mean of {len(own)} seeds"
+            first = own[0]
+            recipe = f", {title_of(first)}" if several[first.kind] > 1 else ""
+            title = f"{look(first.kind).name}{recipe}: mean of {len(own)} seeds"
             yield Row(title, "", mean)
 
 

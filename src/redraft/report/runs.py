@@ -23,7 +23,7 @@ from redraft.model import Model
 from redraft.report.comparisons import Result
 from redraft.report.learning import Row
 from redraft.report.markup import Album
-from redraft.report.style import look
+from redraft.report.style import LOOKS, look
 
 DRAWN = ".drawn"
 
@@ -49,6 +49,12 @@ class Reported:
     def label(self) -> str:
         """As `redraft compare` names its folders, without the seed."""
         return self.folder.name.removesuffix(f"-seed{self.config.seed}")
+
+    @property
+    def kind(self) -> str:
+        """What it looks like: its recipe where that has a look of its own, else its method."""
+        recipe = Path(title_of(self)).name
+        return recipe if recipe in LOOKS else self.config.method
 
 
 def gather(paths: Sequence[Path], results: Path, n: int) -> list[Reported]:
@@ -140,27 +146,29 @@ def with_results(run: Reported, more: Path) -> Reported:
     for place in (run.folder.parent / "results", run.folder / "results", more):
         for path in sorted((place / run.config.data.domain).glob("*.json")):
             result = read_json(path)
-            if belongs(result, run) and path.name in file_names(result, run):
+            if belongs(result, run) and is_plain(path, result, run):
                 found.setdefault(result["experiment"], result)
     if run.kernel is not None and "noise" not in found:
         found["noise"] = noise.result(run, run.kernel, run.config.seed)
     return replace(run, results=found)
 
 
-def file_names(result: Result, run: Reported) -> set[str]:
-    """Those of plain results; variants, such as ones by fewer steps, have others."""
-    stem, seed = f"{result['experiment']}-{result['method']}", run.config.seed
-    return {named(stem, seed), named(stem, seed, run.label)}
+def is_plain(path: Path, result: Result, run: Reported) -> bool:
+    """Whether a file's name adds nothing to the run's; that of fewer steps, say, does."""
+    stem = f"{result['experiment']}-{result['method']}"
+    labels = run.label.split("-")
+    ends = ["-".join(labels[n:]) for n in range(len(labels))]
+    return path.name in {named(stem, run.config.seed, variant) for variant in (None, *ends)}
 
 
 def with_names(runs: Sequence[Reported]) -> list[Reported]:
     """The method; where it has several runs also recipes, seeds or folders, as they differ."""
-    names = [name_among([o for o in runs if o.config.method == r.config.method], r) for r in runs]
+    names = [name_among([own for own in runs if own.kind == run.kind], run) for run in runs]
     return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
 
 
 def name_among(alike: Sequence[Reported], run: Reported) -> str:
-    parts = [look(run.config.method).name]
+    parts = [look(run.kind).name]
     for part in (title_of, lambda own: f"seed {own.config.seed}", lambda own: own.folder.name):
         if len({part(own) for own in alike}) > 1:
             parts.append(part(run))
@@ -239,4 +247,5 @@ class Told(NamedTuple):
         return [run for run in self.runs if experiment in run.results]
 
     def results(self, experiment: str) -> list[Result]:
-        return [run.results[experiment] for run in self.having(experiment)]
+        """As figures take them: a run looks like what it is."""
+        return [{**run.results[experiment], "method": run.kind} for run in self.having(experiment)]

@@ -97,7 +97,7 @@ def learning(told: Told) -> Html:
         return Html()
     if len(runs) == 1:
         return told.album.add("learning", learning_curves(runs[0].curves), PLAYERS)
-    lines = [comparisons.Run(run.name, run.config.method, run.curves) for run in runs]
+    lines = [comparisons.Run(run.name, run.kind, run.curves) for run in runs]
     return told.album.add("learning", comparisons.learning(lines), CAPTIONS["learning"])
 
 
