@@ -183,6 +183,15 @@ def test_evaluation_leaves_a_result(molecules, run, tmp_path: Path):
     assert set(found["metrics"]["validity"]) == {"value", "low", "high"}
 
 
+def test_a_result_tells_how_it_was_drawn_if_not_plainly(molecules, run, tmp_path: Path):
+    flags = ("-n", 4, "--out", tmp_path, "--seed", 3)
+    assert run("evaluate", molecules, *flags)[0] == 0
+    assert run("evaluate", molecules, *flags, "--renew", 0.5, "--variant", "renewed")[0] == 0
+    names = ("generation-vsdd.json", "generation-vsdd-renewed.json")
+    plain, renewed = (json.loads((tmp_path / "molecules" / name).read_text()) for name in names)
+    assert "sampler" not in plain and renewed["sampler"] == {"renew": 0.5}
+
+
 def test_molecules_drawn_elsewhere_are_evaluated_here(molecules, run, tmp_path: Path):
     file = tmp_path / "drawn.smi"
     file.write_text("CCO\nOCC\nC1CC\n\n", encoding="utf-8")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
@@ -90,6 +90,8 @@ class Evaluate(Drawing):
         with progress(self.experiment) as callback, judging() as watch:
             asked = dataclasses.replace(self.asked(), callback=callback, judging=watch)
             result = domain.experiments[self.experiment](model, data, asked)
+        if asked.options:
+            result["sampler"] = asked.options
         path = results.write(result, self.out, self.variant)
         metrics_table(result, name)
         print(f"written to {path}")
@@ -97,13 +99,17 @@ class Evaluate(Drawing):
     def asked(self) -> "Asked":
         from redraft.experiments.domain import Asked
 
-        options = self.options()
-        seed = options.pop("seed") or 0
-        return Asked(seed, self.n, self.samples, self.fcd, self.judge, options)
+        seed = self.seed or 0
+        return Asked(seed, self.n, self.samples, self.fcd, self.judge, self.not_plain())
+
+    def not_plain(self) -> dict[str, Any]:
+        """Options of the sampler other than their defaults."""
+        usual = {field.name: field.default for field in dataclasses.fields(Drawing)}
+        given = self.options().items()
+        return {name: x for name, x in given if name != "seed" and x != usual[name]}
 
     def check_flags(self) -> None:
-        settings = (self.steps, self.temperature, self.top_p, self.renew)
-        plain = settings == (None, 1.0, 1.0, 0.0)
+        plain = not self.not_plain()
         check(
             plain or self.variant is not None,
             "give what is not the plain setting a name with --variant, such as --variant steps-10",
