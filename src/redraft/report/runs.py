@@ -155,10 +155,9 @@ def with_results(run: Reported, more: Path) -> Reported:
 
 def is_plain(path: Path, result: Result, run: Reported) -> bool:
     """Whether a file's name adds nothing to the run's; that of fewer steps, say, does."""
-    stem = f"{result['experiment']}-{result['method']}"
-    labels = run.label.split("-")
-    ends = ["-".join(labels[n:]) for n in range(len(labels))]
-    return path.name in {named(stem, run.config.seed, variant) for variant in (None, *ends)}
+    stem, parts = f"{result['experiment']}-{result['method']}", run.label.split("-")
+    ends = ("-".join(parts[n:]) for n in range(len(parts) + 1))
+    return path.name in {named(stem, run.config.seed, end) for end in ends}
 
 
 def with_names(runs: Sequence[Reported]) -> list[Reported]:

@@ -34,10 +34,13 @@ def comparison_table(report: Mapping[str, Any]) -> None:
     first = next(iter(names.values()))
     for title, cells in numbers.items():
         rows = [{"recipe": names[recipe], **found} for recipe, found in cells.items()]
-        titles = {"recipe": title, "steps": "steps", "value": "value (95 %)"}
-        titles["less"] = f"less {first} (95 %)"
-        columns = {key: (text, "{}") for key, text in titles.items()}
-        _grid(console, rows, filled(rows, columns))
+        titles = {
+            "recipe": title,
+            "steps": "steps",
+            "value": "value (95 %)",
+            "less": f"less {first} (95 %)",
+        }
+        _grid(console, rows, filled(rows, {key: (text, "{}") for key, text in titles.items()}))
         console.print()
     console.print("95 % intervals over samples; training runs differ more than that", style="dim")
 
