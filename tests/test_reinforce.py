@@ -20,6 +20,8 @@ from games import (
 )
 
 from redraft.batches import Batch
+from redraft.noise.committed import Draft
+from redraft.noise.schedule import alpha_bar, steps
 from redraft.objective import Draw, token_losses, token_mean
 from redraft.tokenizers.base import EOS
 
@@ -63,3 +65,33 @@ def test_reinforce_descends_the_expected_bound(bound, monkeypatch):
             theta = flat(torch.autograd.grad(1.5 * plain, method.player.parameters))
             torch.testing.assert_close(gradients(method.player), theta)
     torch.testing.assert_close(mean, exact, rtol=1e-7, atol=1e-10)
+
+
+@pytest.mark.parametrize("scale", [1, 30, 300])
+def test_a_collapsed_kernel_has_the_gradient_it_has_in_float64(scale):
+    """Where rows are so sure of themselves that evidence is as small as float32 can tell."""
+    V, T = 12, 20
+    random = torch.Generator().manual_seed(scale)
+    s = scale * torch.randn(T, V, V, generator=random, dtype=torch.float64)
+    s[:, torch.eye(V, dtype=torch.bool)] = -torch.inf
+    s[:, :, :EOS] = -torch.inf
+    s[:, :EOS] = torch.eye(V)[:EOS].log()
+    x0 = torch.randint(EOS, V, (64, 8), generator=random)
+    times = torch.randint(1, T + 1, (64,), generator=random)
+    logits = 4 * torch.randn(64, 8, V, generator=random, dtype=torch.float64)
+
+    def gradient(dtype: torch.dtype) -> torch.Tensor:
+        scores = s.clone().requires_grad_()
+        noise = Draft(scores.softmax(-1).to(dtype), steps(alpha_bar("linear", T)))
+        xt = noise.corrupt(x0, times, torch.Generator().manual_seed(0))
+
+        def denoiser(xt, t, padded, belief, evidence):
+            return logits.to(dtype) + evidence(xt, t)
+
+        token_losses(denoiser, noise, x0, [Draw(xt, times, T)]).sum().backward()
+        assert scores.grad is not None
+        return scores.grad
+
+    torch.testing.assert_close(
+        gradient(torch.float32), gradient(torch.float64), rtol=1e-3, atol=1e-3
+    )

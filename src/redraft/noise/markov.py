@@ -113,8 +113,11 @@ def check_times(times: Sequence[int], T: int) -> None:
 
 
 def over_evidence(p: Tensor, evidence: Tensor) -> Tensor:
-    """p / evidence, and 0 where p is 0 or the evidence impossible, in the backward pass too."""
-    possible = (evidence >= torch.finfo(evidence.dtype).tiny) & (p > 0)
+    """p / evidence, and 0 where p is 0 or the evidence impossible, in the backward pass too.
+
+    That divides by the evidence twice, so its square must be a number as well.
+    """
+    possible = (evidence >= torch.finfo(evidence.dtype).tiny ** 0.5) & (p > 0)
     return torch.where(possible, p / torch.where(possible, evidence, 1), 0)
 
 
