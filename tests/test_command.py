@@ -5,8 +5,10 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+import torch
 from mistakes import message
 
 import redraft
@@ -216,13 +218,38 @@ def test_a_mistake_gets_one_sentence_and_exit_code_2(case: str, folder: Path, ca
     assert sorted(folder.rglob("*")) == before
 
 
-def test_what_no_user_could_mend_is_not_hidden(monkeypatch):
-    def fail(*_):
-        raise OSError("not about a file")
-
-    monkeypatch.setattr("redraft.commands.run", fail)
-    with pytest.raises(OSError, match="not about a file"):
+@pytest.mark.parametrize("error", [OSError("not about a file"), RuntimeError("not about memory")])
+def test_what_no_user_could_mend_is_not_hidden(error: Exception, monkeypatch):
+    monkeypatch.setattr("redraft.commands.run", Mock(side_effect=error))
+    with pytest.raises(type(error), match="not about"):
         main(["data", "zinc250k"])
+
+
+MUCH = str(10**15)  # of anything is more than can be addressed
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["sample", "{folder}", "-n", MUCH],
+        ["sample", "{folder}", "-n", MUCH, "--length", "4"],
+        ["infill", "{folder}", "a[MASK]u", "-n", MUCH],
+        ["train", "tiny/mdlm", "--out", "{folder}-large", "--denoiser.width", MUCH],
+    ],
+    ids=lambda words: words[0],
+)
+def test_what_is_too_much_for_memory_is_told(words: list[str], folder: Path, capsys):
+    assert main([word.format(folder=folder) for word in words]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("redraft: memory did not suffice; lower") and err.count("\n") == 1
+    assert not Path(f"{folder}-large").exists()
+
+
+def test_so_is_what_is_too_much_for_a_gpu(capsys, monkeypatch):
+    error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+    monkeypatch.setattr("redraft.commands.run", Mock(side_effect=error))
+    assert main(["train", "tiny/vsdd"]) == 2
+    assert "memory did not suffice" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@
 import dataclasses
 import json
 import shutil
+import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from mistakes import message
@@ -209,7 +211,12 @@ def test_the_run_is_not_needed_to_measure(done: Path, at_home: Path, recipes, mo
     assert everything(at_home) == everything(done)
 
 
-def test_it_goes_on_where_training_stopped(recipes, done: Path, tmp_path: Path, monkeypatch):
+AGAIN = "redraft: stopped; run the same command again to go on from here\n"
+
+
+def test_it_goes_on_where_training_stopped(
+    recipes, done: Path, tmp_path: Path, monkeypatch, capsys
+):
     """Stopped while the second recipe is trained: the first is kept, the second continued."""
     out, real = tmp_path / "again", comparison.trainer.train
 
@@ -219,13 +226,14 @@ def test_it_goes_on_where_training_stopped(recipes, done: Path, tmp_path: Path, 
 
         def interrupt(step, *_):
             if step == 20:
-                raise Stopped("stopped", 130)
+                signal.raise_signal(signal.SIGINT)
 
         return real(config, folder, interrupt)
 
     with monkeypatch.context() as patch:
         patch.setattr(comparison.trainer, "train", stopped)
         assert main(["compare", *recipes, *FEW, "--out", str(out)]) == 130
+    assert capsys.readouterr().err.endswith(AGAIN)
     assert not (out / "comparison.json").exists()
     assert main(["compare", *recipes, *FEW, "--out", str(out)]) == 0
     timed = {drawn.SUMMARY, drawn.CURVES, "manifest.json"}
@@ -233,6 +241,14 @@ def test_it_goes_on_where_training_stopped(recipes, done: Path, tmp_path: Path, 
     assert len(files) == 2 * 6 + 1
     for path in files:
         assert (out / path.relative_to(done)).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("part", ["draw", "measure"])
+def test_wherever_it_stops_the_same_command_is_named(part, recipes, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(comparison, "draw", Mock())
+    monkeypatch.setattr(comparison, part, Mock(side_effect=KeyboardInterrupt))
+    assert main(["compare", *recipes, *FEW, "--out", str(tmp_path)]) == 130
+    assert capsys.readouterr().err == AGAIN
 
 
 def test_it_goes_on_where_drawing_stopped(molecules, tmp_path: Path, monkeypatch):

@@ -319,9 +319,9 @@ def test_below_full_strength_a_draw_begins_from_what_stands_there(model, monkeyp
 def test_playlists_that_were_made_up_have_numbers(made_up, capsys, tmp_path: Path):
     file = tmp_path / "list.json"
     file.write_text("[5, 6, 7, 8, 5]")
-    assert main(["playlist", "repair", str(file), "--model", str(made_up), "--seed", "0"]) == 0
+    code = main(["playlist", "repair", str(file), "--model", str(made_up), "--seed", "0"])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "    1  made-up track 5" and lines[4][0] in "-!"
+    assert lines[0] == "    1  made-up track 5" and lines[4][0] == "-!"[code]
     assert "made-up track 5  (repeats 1" in lines[4]
     file.write_text("[5, 6, 7, 2000]")
     assert main(["playlist", "repair", str(file), "--model", str(made_up)]) == 2
@@ -350,7 +350,7 @@ def test_continue_prints_artists_and_titles(run, mine, script, alone, names, cap
     script.answers = [[b], [b]]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(mine.read_bytes())))
     flags = ["--model", str(run), "-n", "1", "--draws", "2", "--alternatives", "1", "--json"]
-    assert main(["playlist", "continue", *flags]) == 2  # there is no second one
+    assert main(["playlist", "continue", *flags]) == 1  # there is no second one
     out, err = capsys.readouterr()
     assert err == "redraft: only 1 of 2 were found in 2 draws\n"
     found = json.loads(out)
@@ -374,6 +374,15 @@ def test_repair_prints_what_was_and_what_is(run, mine, script, alone, names, cap
     assert [change["place"] for change in found["changes"]] == [1, 3]
     after = [names[track].id for track in (new, alone[6], alone[1])]
     assert listed(json.dumps(found["after"]))[:3] == after
+
+
+def test_a_repair_that_finds_nothing_says_so(run, mine, script, alone, capsys):
+    script.answers = [[alone[5]]] * 2  # which is there already
+    flags = ["--model", str(run), "--draws", "2"]
+    assert main(["playlist", "repair", str(mine), *flags]) == 1
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1].startswith("!   6")
+    assert err.endswith("\nredraft: nothing could be redrafted in 2 draws\n")
 
 
 def test_a_playlist_without_repeats_is_left_alone(run, mine, script, capsys):

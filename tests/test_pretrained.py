@@ -5,7 +5,9 @@ import dataclasses
 import json
 import runpy
 import shutil
+import socket
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -82,29 +84,21 @@ def test_a_hub_id_is_fetched_whole_and_verified(trained, tmp_path: Path, monkeyp
         return str(tmp_path / "repo")
 
     monkeypatch.setattr(model, "snapshot_download", fetch)
-    monkeypatch.setattr("huggingface_hub.hub_mixin.hf_hub_download", lambda **_: None)
-    monkeypatch.setattr("redraft.model.ModelHubMixin.from_pretrained", _without_config())
-    assert redraft.load("someone/molecules").sample(3, seed=0) == trained.sample(3, seed=0)
-    assert asked["name"] == "someone/molecules"
+    for load in (redraft.load, redraft.Model.from_pretrained):
+        asked.clear()
+        assert load("someone/molecules").sample(3, seed=0) == trained.sample(3, seed=0)
+        assert asked["name"] == "someone/molecules"
 
 
-def _without_config():
-    """The mixin's own download of config.json left out: there is no network in a test."""
-
-    def from_pretrained(cls, name, **options):
-        return cls._from_pretrained(model_id=str(name), **options)
-
-    return classmethod(from_pretrained)
-
-
-def test_an_unreachable_hub_gets_a_sentence(monkeypatch):
-    def refuse(*_, **__):
-        raise ConnectionError("no network\nhere")
-
-    monkeypatch.setattr("huggingface_hub.hub_mixin.hf_hub_download", refuse)
-    monkeypatch.setattr(model, "snapshot_download", refuse)
-    with pytest.raises(UserError, match="not to be had from the hub: no network here"):
-        redraft.load("someone/nothing")
+def test_an_unreachable_hub_is_asked_once_and_gets_a_sentence(monkeypatch):
+    monkeypatch.setattr(
+        socket, "getaddrinfo", Mock(side_effect=socket.gaierror("no network\nhere"))
+    )
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("time.sleep", lambda _: pytest.fail("waits, to ask again"))
+    said = message(redraft.load, "someone/nothing")
+    assert said.startswith("someone/nothing is no folder here, and not to be had from the hub (")
+    assert "no network here" in said and "accepted: a run folder" in said
 
 
 def test_a_misspelt_run_is_not_looked_for_on_the_hub(trained, tmp_path: Path, monkeypatch):

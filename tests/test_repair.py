@@ -298,6 +298,19 @@ def test_the_first_column_is_repaired(name, run, tmp_path: Path):
     assert rows[1]["result"] == "CCO"
 
 
+@pytest.mark.parametrize("text", ["CCO", " CCO ", "CCO ethanol", "CCO\tethanol", '"CCO",1', ""])
+def test_an_argument_is_read_as_a_line_of_a_file_is(text: str, tmp_path: Path):
+    (tmp_path / "a.smi").write_text(f"{text}\n", encoding="utf-8")
+    assert list(smiles_of(text)) == list(smiles_of(str(tmp_path / "a.smi")))
+
+
+def test_where_nothing_could_be_repaired_the_exit_code_says_so(run):
+    code, out, err = run("C{C", "CX", "--format", "smiles")
+    assert (code, out) == (1, "") and err.endswith("redraft: nothing could be repaired\n")
+    code, out, err = run("C{C", "CCO", "--format", "smiles")
+    assert (code, out) == (0, "CCO\n") and "redraft:" not in err
+
+
 def pipe(monkeypatch, content: bytes | None) -> None:
     stream = None if content is None else io.TextIOWrapper(io.BytesIO(content))
     monkeypatch.setattr("sys.stdin", stream)

@@ -356,9 +356,12 @@ def test_a_file_without_molecules(tmp_path: Path) -> None:
         assert "line 2: 'no-0'" in complaint and complaint.endswith("...)")
 
 
-@pytest.mark.parametrize("text", ["", " ", "CÖ", "CCO\u200b", "\x00", "C{C}"])
+@pytest.mark.parametrize(
+    "text", ["", " ", "CÖ", "CCO\u200b", "\x00", "C{C}", "CCO foo", "C\tO", "C\nO"]
+)
 def test_what_is_no_molecule(text: str) -> None:
-    """RDKit trims foreign characters at the ends, and finds a molecule without atoms in blanks."""
+    """RDKit trims foreign characters at the ends, takes what follows a blank for a name, and finds
+    a molecule without atoms in blanks."""
     assert molecules.canonical_or_none(text) is None
 
 
@@ -373,6 +376,11 @@ def test_inspection(tmp_path: Path) -> None:
     for told in ("line 4: 'c1ccccc'", "3 to 8", "4.8", "line 2, c1ccccc1", "'Ö' (line 10)"):
         assert told in str(found)
     assert os.listdir(tmp_path) == ["my.smi"]
+
+
+def test_data_need_no_torch() -> None:
+    asks = "import sys, redraft.domains; sys.exit('torch' in sys.modules)"
+    assert REAL_RUN([sys.executable, "-c", asks]).returncode == 0
 
 
 def test_many_processes_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 
-from redraft.errors import Stopped, UserError, unknown
+from redraft.errors import NotFound, Stopped, UserError, out_of_memory, unknown
 
 COMMANDS = {
     "quickstart": "a minute on a CPU: generate, repair, train, re-draft, see the learned noise",
@@ -23,6 +23,11 @@ COMMANDS = {
     "serve": "a local page: watch a sequence being re-drafted, step by step",
     "bench": "measure speed, as ratios within one run",
 }
+
+TOO_MUCH = (
+    "memory did not suffice; lower what was asked for: -n, or in training the recipe's sizes, "
+    "such as denoiser.width or train.batch"
+)
 
 
 def usage() -> str:
@@ -58,12 +63,9 @@ def main(arguments: list[str] | None = None) -> int:
         commands = importlib.import_module("redraft.commands")
         commands.run(word, rest)
         return 0
-    except UserError as error:
+    except (UserError, NotFound, Stopped) as error:
         complain(error)
-        return 2
-    except Stopped as stop:
-        complain(stop)
-        return stop.exit_code
+        return error.exit_code
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader of our output has seen enough
@@ -73,4 +75,9 @@ def main(arguments: list[str] | None = None) -> int:
         if not (error.filename and error.strerror):  # nothing that a user could mend
             raise
         complain(f"{error.filename} cannot be used: {error.strerror}")
+        return 2
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        print(f"redraft: {TOO_MUCH}", file=sys.stderr)  # of each process, whose memory is its own
         return 2

@@ -14,15 +14,14 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from safetensors import SafetensorError
-from safetensors.torch import load as parse_tensors
-from safetensors.torch import save as format_tensors
-from torch import Tensor
 
 from redraft.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MANIFEST = "manifest.json"
 SHARD = 15_000_000
@@ -91,8 +90,10 @@ class Sealed:
     def json(self, name: str) -> Any:
         return read_json(self.path(name))
 
-    def tensors(self, stem: str) -> dict[str, Tensor]:
+    def tensors(self, stem: str) -> "dict[str, Tensor]":
         """What `write_tensors` wrote."""
+        import torch
+
         single, index = f"{stem}.safetensors", f"{stem}.safetensors.index.json"
         if index not in self.names:
             return parse(self.path(single))
@@ -181,11 +182,15 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path} is damaged: {' '.join(str(error).split())[:100]}") from None
 
 
-def write_tensors(folder: Path, stem: str, tensors: dict[str, Tensor], limit: int = SHARD) -> None:
+def write_tensors(
+    folder: Path, stem: str, tensors: "dict[str, Tensor]", limit: int = SHARD
+) -> None:
     """STEM.safetensors, or several STEM-00001-of-00003.safetensors with an index.
 
     A tensor that alone is over the limit is cut along its flattened length.
     """
+    from safetensors.torch import save
+
     shards: list[dict[str, Tensor]] = [{}]
     shapes, room = {}, limit
     for name, tensor in tensors.items():
@@ -200,27 +205,31 @@ def write_tensors(folder: Path, stem: str, tensors: dict[str, Tensor], limit: in
             room -= piece.nbytes
     if len(shards) == 1:
         whole = {name: tensor.reshape(shapes[name]) for name, tensor in shards[0].items()}
-        (folder / f"{stem}.safetensors").write_bytes(format_tensors(whole))
+        (folder / f"{stem}.safetensors").write_bytes(save(whole))
         return
     names = [f"{stem}-{i:05}-of-{len(shards):05}.safetensors" for i in range(1, len(shards) + 1)]
     files: dict[str, list[str]] = {}
     for name, shard in zip(names, shards, strict=True):
-        (folder / name).write_bytes(format_tensors(shard))
+        (folder / name).write_bytes(save(shard))
         for key in shard:
             files.setdefault(key, []).append(name)
     index = {key: {"shape": shapes[key], "files": files[key]} for key in tensors}
     write_json(folder / f"{stem}.safetensors.index.json", index)
 
 
-def parse(path: Path) -> dict[str, Tensor]:
+def parse(path: Path) -> "dict[str, Tensor]":
+    from safetensors.torch import load
+
     try:
-        return parse_tensors(path.read_bytes())
+        return load(path.read_bytes())
     except (SafetensorError, ValueError, KeyError) as error:
         reason = " ".join(str(error).split())[:100]
         raise UserError(f"{path} is no safetensors file: {reason}") from None
 
 
-def require_same(got: dict[str, dict[str, Tensor]], wanted: dict[str, dict[str, Tensor]]) -> None:
+def require_same(
+    got: "dict[str, dict[str, Tensor]]", wanted: "dict[str, dict[str, Tensor]]"
+) -> None:
     """Parts with just the same tensors, each of just the same shape and kind."""
     for part in sorted(got.keys() | wanted.keys()):
         have, want = got.get(part, {}), wanted.get(part, {})  # a part may hold nothing
@@ -232,7 +241,7 @@ def require_same(got: dict[str, dict[str, Tensor]], wanted: dict[str, dict[str, 
                 )
 
 
-def describe(tensor: Tensor | None) -> str:
+def describe(tensor: "Tensor | None") -> str:
     return "missing" if tensor is None else f"{tensor.dtype} {list(tensor.shape)}"
 
 

@@ -10,6 +10,7 @@ list(model.repair(["CC(=O)Nc1ccc(O)cc"]))
 import math
 import re
 import secrets
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from os.path import isdir
 from pathlib import Path
@@ -219,15 +220,16 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
         return model.push_to_hub(repo_id or folder.name, **hub) if push_to_hub else None
 
     @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> "Model":
-        """The model of a folder or of a hub repository; `device` and the hub's own options."""
-        if Path(pretrained_model_name_or_path).is_dir():
-            return cls._from_pretrained(model_id=str(pretrained_model_name_or_path), **options)
-        return super().from_pretrained(pretrained_model_name_or_path, **options)
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: str | Path, *, device: str = "auto", **hub: Any
+    ) -> "Model":
+        """The model of a folder or of a hub repository; `device` and the hub's own options.
 
-    @classmethod
-    def _from_pretrained(cls, *, model_id: str, device: str = "auto", **hub: Any) -> "Model":
-        folder = model_id if Path(model_id).is_dir() else snapshot_download(model_id, **hub)
+        Not by the mixin, which asks for a config.json first, and six times where no hub answers.
+        """
+        folder = pretrained_model_name_or_path
+        if not isdir(folder):
+            folder = snapshot_download(str(folder), **hub)
         return cls(checkpoint.load(folder, str(checkpoint.device_of(device))))
 
     def _draw(
@@ -318,21 +320,18 @@ def load(name: str | Path, device: str = "auto") -> Model:
     if (parent := Path(name).parent) != Path(".") and parent.is_dir():
         beside = sorted(str(path.parent) for path in parent.glob("*/config.json"))
         raise unknown("run folder", str(name), [*beside, *shipped()])
+    own = ", ".join(shipped()) or "none with this copy of redraft"
+    accepted = f"accepted: a run folder, a hub id (owner/name), or a shipped model ({own})"
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)):
-        own = ", ".join(shipped()) or "none with this copy of redraft"
-        raise UserError(
-            f"there is no model {str(name)!r}; accepted: a run folder, "
-            f"a hub id (owner/name), or a shipped model ({own})"
-        )
+        raise UserError(f"there is no model {str(name)!r}; {accepted}")
     try:
-        return Model.from_pretrained(name, device=device)
-    except UserError:
-        raise
+        folder = snapshot_download(str(name))
     except Exception as error:  # whatever the network or the hub answer
-        reason = " ".join(str(error).split())[:120]
+        reason = textwrap.shorten(str(error), 120, placeholder=" ...")
         raise UserError(
-            f"{name} is no folder here, and not to be had from the hub: {reason}"
+            f"{name} is no folder here, and not to be had from the hub ({reason}); {accepted}"
         ) from None
+    return Model.from_pretrained(folder, device=device)
 
 
 def resume(folder: str | Path, watch: Watcher | None = None) -> Model:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from redraft.config import check
-from redraft.errors import UserError
+from redraft.errors import NotFound, UserError
 
 if TYPE_CHECKING:
     from redraft.model import Model
@@ -109,7 +109,8 @@ class Sample(Drawing):
         if self.valid:
             print(f"{len(rows):,} valid, different molecules in {drawn:,} draws", file=sys.stderr)
         self.write(rows)
-        check(len(rows) == self.n, f"only {len(rows)} of {self.n} were found in {drawn:,} draws")
+        if len(rows) < self.n:
+            raise NotFound(f"only {len(rows)} of {self.n} were found in {drawn:,} draws")
 
     def write(self, rows: list[Any]) -> None:
         from redraft.report import molecules
@@ -204,7 +205,8 @@ class Repair:
     """
 
     items: Annotated[Positional[tuple[str, ...]], arg(metavar="SMILES|FILE...")] = ()
-    """SMILES, or files with one a line, in the first column; by default standard input."""
+    """SMILES, or files with one a line; by default standard input. What follows a blank or a comma
+    is taken for a name."""
     model: str = SHIPPED
     """A run folder, a shipped model or a hub id; a run folder may also stand before SMILES."""
     format: Literal["tsv", "smiles", "json"] = "tsv"
@@ -230,6 +232,8 @@ class Repair:
         with RepairWriter(self.format, model.tokenizer) as writer:
             for repaired in model.repair(texts, seed=self.seed, drafts=self.drafts):
                 writer.write(repaired)
+        if set(writer.counts) == {"not repaired"}:
+            raise NotFound("nothing could be repaired")
 
 
 def smiles_of(item: str) -> Iterable[str]:
@@ -237,14 +241,14 @@ def smiles_of(item: str) -> Iterable[str]:
 
     A stream is read as it is asked for, however long it is; a line that is no text is a broken one.
     """
-    from redraft.data.molecules import column, first_column
+    from redraft.data.molecules import column, first_cell, first_column
 
     if item == "-":
         rows = standard_input("give SMILES or a file, or pipe some in, one a line", "replace")
         return required(first_column(rows), "standard input")
     if not exists(item) or isdir(item):
         check(not names_file(item), f"there is no file {item}")
-        return [item.strip()]
+        return [first_cell(item)]
     check(
         not item.lower().removesuffix(".gz").endswith(STRUCTURES),
         f"SMILES are read from text, one a line ({', '.join(LISTS)}, or these with .gz), "

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,7 +12,7 @@ from tyro.conf import Positional, arg
 
 from redraft.commands.drawing import Drawing, bar, progress
 from redraft.config import Config, check, read_recipe
-from redraft.errors import UserError, unknown
+from redraft.errors import Stopped, UserError, unknown
 
 if TYPE_CHECKING:
     from redraft.evaluation import stories
@@ -132,6 +133,16 @@ def judging() -> "Iterator[stories.Callback]":
         yield lambda seen: update(completed=seen.done, total=seen.total)
 
 
+@contextmanager
+def going_on() -> Iterator[None]:
+    """What goes on where it stopped says so, whichever of its parts a signal has stopped."""
+    try:
+        yield
+    except (Stopped, KeyboardInterrupt) as stop:
+        code = getattr(stop, "exit_code", 130)
+        raise Stopped("stopped; run the same command again to go on from here", code) from None
+
+
 @dataclass
 class Noise:
     """What the noise of a model has become: numbers, maps relative to uniform noise, top partners.
@@ -243,10 +254,12 @@ class Compare:
         names = ("fewer", "renewed", "redrafts", "bound", "draws")
         given = {name: getattr(self, name) for name in names}
         amounts = amounts_of(domain, samples=self.n, **given)
-        found = [draw(entry, amounts, watching, lambda: progress("drawing")) for entry in entries]
-        with judging() as watch:
-            asked = dataclasses.replace(asked, judging=watch)
-            report = measure(entries, found, self.out, asked)
+        with going_on():
+            drawing = partial(progress, "drawing")
+            found = [draw(entry, amounts, watching, drawing) for entry in entries]
+            with judging() as watch:
+                asked = dataclasses.replace(asked, judging=watch)
+                report = measure(entries, found, self.out, asked)
         comparison_table(report)
         print(f"written to {report_path(entries, self.out)}")
 

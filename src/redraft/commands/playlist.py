@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 
 from redraft.commands.drawing import Drawing, progress, standard_input
-from redraft.config import check
-from redraft.errors import UserError
+from redraft.errors import NotFound, UserError
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -87,7 +86,8 @@ class Continue(Curating):
         self.show(found, continuation(found), about_continuation(found))
         wanted = self.n + self.alternatives
         got = len(found.tracks) + len(found.alternatives)
-        check(got == wanted, f"only {got} of {wanted} were found in {found.draws:,} draws")
+        if got < wanted:
+            raise NotFound(f"only {got} of {wanted} were found in {found.draws:,} draws")
 
 
 @dataclass
@@ -112,6 +112,8 @@ class Repair(Curating):
                 tracks, places, self.strength, seed=self.seed, callback=callback
             )
         self.show(found, before_and_after(found), about_repair(found))
+        if found.changes and all(change.after is None for change in found.changes):
+            raise NotFound(f"nothing could be redrafted in {found.draws:,} draws")
 
 
 @dataclass

@@ -22,6 +22,7 @@ from redraft.data import lines, wheels
 from redraft.data.corpus import Corpus
 from redraft.data.wheels import Wheel
 from redraft.errors import UserError, unknown
+from redraft.folder import digest
 
 if TYPE_CHECKING:
     from rdkit.Chem import Mol
@@ -68,11 +69,20 @@ def first_column(rows: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """
     begun = False
     for number, line in rows:
-        smiles = re.split(r"[\s,]", line.strip(), maxsplit=1)[0].strip('"')
+        smiles = first_cell(line)
         header = not begun and smiles.lower() == "smiles"
         begun = begun or bool(smiles)
         if not header:
             yield number, smiles
+
+
+def first_cell(line: str) -> str:
+    """What stands before the first white space or comma; what follows is a name, or numbers.
+
+    >>> first_cell(' "CCO",ethanol')
+    'CCO'
+    """
+    return re.split(r"[\s,]", line.strip(), maxsplit=1)[0].strip('"')
 
 
 def own(path: str | Path) -> Corpus:
@@ -109,8 +119,10 @@ def parse(smiles: str) -> "Mol | None":
     """The molecule, if RDKit can make one of it that has an atom."""
     from rdkit import Chem, rdBase
 
-    with rdBase.BlockLogs():  # of "CÖ" RDKit would trim the end, and see methane
-        molecule = Chem.MolFromSmiles(smiles) if smiles.isascii() else None
+    # RDKit would trim the end of "CÖ", take that of "C O" for a name, and see methane.
+    whole = smiles.isascii() and len(smiles.split()) == 1
+    with rdBase.BlockLogs():
+        molecule = Chem.MolFromSmiles(smiles) if whole else None
     return molecule if molecule is not None and molecule.GetNumAtoms() else None
 
 
@@ -424,7 +436,7 @@ def find(known: Known, folder: Path) -> Summary | None:
     fetched = {Path(member).name: sha256 for member, sha256 in known.wheel.members.items()}
 
     def read(facts: dict[str, Any]) -> Summary | None:
-        if any(wheels.digest(folder / name) != sha256 for name, sha256 in fetched.items()):
+        if any(digest(folder / name) != sha256 for name, sha256 in fetched.items()):
             return None
         return Summary(known, folder, Census(**facts["census"]), str(facts["rdkit"]))
 

