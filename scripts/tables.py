@@ -137,6 +137,26 @@ def renew_search() -> str:
     return table(titles, cells)
 
 
+def renewal(folder: Path = ROOT / "results/molecules") -> str:
+    """Samples of full runs by the share of their steps that was renewed."""
+    titles = ("model", "renewed, %", "valid, %", "unique, %", "new, %", "diversity", "FCD")
+    cells = (
+        (
+            *(path.stem.removeprefix("renewal-"), setting),
+            *(
+                with_interval(found[f"{name}@{setting}"], ".1f", 100)
+                for name in ("validity", "uniqueness", "novelty")
+            ),
+            with_interval(found[f"diversity@{setting}"], ".3f"),
+            with_interval(found[f"fcd@{setting}"], ".2f"),
+        )
+        for path in sorted(folder.glob("renewal-*.json"))
+        for found in [json.loads(path.read_text(encoding="utf-8"))["metrics"]]
+        for setting in (name.split("@")[1] for name in found if name.startswith("validity@"))
+    )
+    return table(titles, cells)
+
+
 def leader_search() -> str:
     titles = ("method", "options", "bound", "valid, %", "row entropy over uniform's", "L_ref")
     cells = (
@@ -239,6 +259,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "fldd-search": lambda: by_seed("molecules/fldd-search"),
     "strides": strides,
     "renew-search": renew_search,
+    "renewal": renewal,
     "repair-molecules": repairs,
     "train-tiny": lambda: train("bench/train-tiny"),
     "train-molecules": lambda: train("bench/train-molecules"),
