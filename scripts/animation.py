@@ -19,7 +19,7 @@ def main(seed: int, length: int = 26) -> None:
     model = redraft.load("molecules")
     for own in count(seed):
         frames = Trace()
-        (smiles,) = model.sample(1, length=length, seed=own, callback=frames)
+        (smiles,) = model.sample(1, length=length, seed=own, renew=0, callback=frames)
         if structure(smiles) is not None:
             break
     title = f"A molecule is drafted from noise in {len(frames)} steps: {smiles}"

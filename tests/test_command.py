@@ -83,6 +83,13 @@ def test_a_loaded_model_is_the_trained_one(folder: Path, tmp_path: Path):
     assert again.sample(8, seed=3, start="marginal") == model.sample(8, seed=3, start="marginal")
 
 
+def test_samples_are_renewed_in_the_second_half_unless_told_otherwise(folder: Path):
+    model = redraft.load(folder)
+    usual = model.sample(40, seed=3)
+    assert usual == model.sample(40, seed=3, renew=0.5)
+    assert usual != model.sample(40, seed=3, renew=0)
+
+
 # The model that comes with the package
 
 

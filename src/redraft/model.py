@@ -28,6 +28,7 @@ from redraft.config import Config, check
 from redraft.distributed import agreed, in_order, world
 from redraft.domains import CANONICAL
 from redraft.errors import UserError, unknown
+from redraft.noise.markov import MarkovProcess
 from redraft.repair import Repaired, Repairer
 from redraft.sampler import Callback, Sampler, canvas
 from redraft.tokenizers.base import MASK, PAD
@@ -35,12 +36,15 @@ from redraft.trainer import Watcher
 
 SHIPPED = Path(__file__).parent / "models"
 """Models that come with the package, each in a folder of its name."""
+RENEWED = 0.5
+"""The last share of the steps that `sample` renews unless it is told otherwise."""
 
 
 class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
     """A trained denoiser with its noise, its tokens and its lengths.
 
-    Every drawing method takes `seed` and the options of `Sampler`: steps, temperature, top_p.
+    Every drawing method takes `seed` and the options of `Sampler`: steps, temperature, top_p,
+    renew.
     `save_pretrained`, `from_pretrained` and `push_to_hub` are as users of the hub expect them.
     """
 
@@ -77,6 +81,7 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
         *,
         length: int | None = None,
         start: Literal["prior", "marginal"] = "prior",
+        renew: float | None = None,
         seed: int | None = None,
         callback: Callback | None = None,
         **options: Any,
@@ -84,13 +89,16 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
         """n new items; lengths (in tokens, the end included) follow the training data unless given.
 
         `start = "marginal"` begins from what noise makes of the training tokens, not the prior.
+        The second half of the steps is renewed where the noise allows it; `renew = 0` is plain.
         """
         check(n >= 1, f"n must be at least 1, got {n}")
         check(
             length is None or 1 <= length <= self.longest,
             f"length must be in 1..{self.longest}, got {length}",
         )
-        seed, sampler = fixed(seed), self.sampler(**options)
+        if renew is None:
+            renew = RENEWED if isinstance(self.trained.process, MarkovProcess) else 0.0
+        seed, sampler = fixed(seed), self.sampler(renew=renew, **options)
         lengths = self._lengths(n, length, self._generator(seed))
         order = lengths.argsort(stable=True)  # rows of similar length are drawn together
 

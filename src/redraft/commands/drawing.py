@@ -41,9 +41,10 @@ class Drawing:
     """Below 1 plays safe, 0 takes the most probable."""
     top_p: float = 1.0
     """Draw only from the most probable tokens that make up this mass."""
-    renew: float = 0.0
-    """Last share of the steps that draw every token anew from what is believed: 0.5 takes back
-    most mistakes, 1 more, at the price of variety."""
+    renew: float | None = None
+    """Last share of the steps that draw every token anew from what is believed: takes back most
+    mistakes, and costs variety above 0.5, which is what `sample` does where the noise allows it;
+    0 otherwise."""
     seed: int | None = None
     """Same seed, same output."""
     device: str = "auto"
@@ -55,8 +56,10 @@ class Drawing:
         return load(self.model, self.device)
 
     def options(self) -> dict[str, Any]:
+        """Those that are given, or have a value by default."""
         names = ("steps", "temperature", "top_p", "renew", "seed")
-        return {name: getattr(self, name) for name in names}
+        given = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass

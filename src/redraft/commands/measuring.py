@@ -105,7 +105,9 @@ class Evaluate(Drawing):
 
     def not_plain(self) -> dict[str, Any]:
         """Options of the sampler other than their defaults."""
-        usual = {field.name: field.default for field in dataclasses.fields(Drawing)}
+        from redraft.experiments.domain import PLAIN
+
+        usual = {field.name: field.default for field in dataclasses.fields(Drawing)} | PLAIN
         given = self.options().items()
         return {name: x for name, x in given if name != "seed" and x != usual[name]}
 

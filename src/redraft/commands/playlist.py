@@ -37,7 +37,7 @@ class Curating(Drawing):
 
         names = listed(self.text())
         options = self.options()
-        del options["seed"]
+        options.pop("seed", None)
         curator = Curator.of(self.load(), self.draws, **options)
         return curator, curator.names.tracks(names)
 

@@ -21,6 +21,8 @@ from redraft.model import Model
 from redraft.sampler import Callback
 
 NOISE = "noise.safetensors"
+PLAIN: dict[str, Any] = {"renew": 0.0}
+"""How samples are drawn that are measured, unless something else is asked for."""
 
 
 @dataclass(frozen=True)

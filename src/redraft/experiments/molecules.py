@@ -22,7 +22,7 @@ from redraft.evaluation import molecules, results, statistics
 from redraft.evaluation.statistics import Estimate
 from redraft.experiments import domain, noise, redrafting, repair
 from redraft.experiments.data import dataset_of, learned, unseen
-from redraft.experiments.domain import Asked, keep, keep_rows, read_lines
+from redraft.experiments.domain import PLAIN, Asked, keep, keep_rows, read_lines
 from redraft.experiments.redrafting import Outcome, Redraft
 from redraft.experiments.sweeps import RENEWAL, STEPS, Sweep
 from redraft.model import Model
@@ -76,7 +76,7 @@ class Drawn(domain.Drawn):
 
 def draw(model: Model, folder: Path, amounts: Amounts, callback: Callback | None = None) -> None:
     seed = model.config.seed
-    sample = partial(model.sample, seed=seed, callback=callback)
+    sample = partial(model.sample, seed=seed, callback=callback, **PLAIN)
     keep(folder / SAMPLES, amounts.samples, partial(sample, amounts.samples))
     for sweep in (STEPS, RENEWAL):
         for setting in sweep.others(model):
@@ -151,7 +151,8 @@ def measure_generation(model: Model, data: Dataset, asked: Asked) -> dict[str, A
         drawn = [smiles for _, smiles in column(asked.samples)]
     else:
         n = asked.n or Amounts.samples
-        drawn = model.sample(n, seed=asked.seed, callback=asked.callback, **asked.options)
+        options = PLAIN | asked.options
+        drawn = model.sample(n, seed=asked.seed, callback=asked.callback, **options)
     metrics = generation(drawn, data, asked.seed, asked.fcd)
     return results.result(model.trained, "generation", len(drawn), metrics)
 

@@ -30,7 +30,7 @@ from redraft.evaluation.statistics import Estimate
 from redraft.evaluation.stories import Judge, Likelihood
 from redraft.experiments import domain, editing, noise
 from redraft.experiments.data import dataset_of, unseen
-from redraft.experiments.domain import Asked, keep_rows
+from redraft.experiments.domain import PLAIN, Asked, keep_rows
 from redraft.experiments.editing import Draft
 from redraft.model import Model
 from redraft.objective import exact_bound
@@ -86,7 +86,7 @@ def draw(model: Model, folder: Path, amounts: Amounts, callback: Callback | None
     others = unseen(data)
 
     def samples() -> list[dict[str, str]]:
-        found = model.sample(amounts.samples, seed=seed, callback=callback)
+        found = model.sample(amounts.samples, seed=seed, callback=callback, **PLAIN)
         return [{"text": text} for text in found]
 
     keep_rows(folder / SAMPLES, amounts.samples, samples)
@@ -228,7 +228,8 @@ def measure_generation(model: Model, data: Dataset, asked: Asked) -> dict[str, A
         samples = read(asked.samples)
     else:
         n = asked.n or Amounts.samples
-        samples = model.sample(n, seed=asked.seed, callback=asked.callback, **asked.options)
+        options = PLAIN | asked.options
+        samples = model.sample(n, seed=asked.seed, callback=asked.callback, **options)
     bound = bounds(model, data.validation[: Amounts.bound], asked.seed)
     return generation(model.trained, data, samples, bound, judge, asked.seed, asked.judging)
 

@@ -15,6 +15,7 @@ from redraft.config import check
 from redraft.evaluation import results
 from redraft.evaluation.results import Run
 from redraft.evaluation.statistics import Estimate
+from redraft.experiments.domain import PLAIN
 from redraft.model import Model
 from redraft.noise.markov import MarkovProcess
 from redraft.sampler import Callback
@@ -49,7 +50,7 @@ class Sweep:
             f"and not by other {self.experiment}",
         )
         return {
-            setting: model.sample(n, seed=seed, callback=callback, **self.option(setting))
+            setting: model.sample(n, seed=seed, callback=callback, **(PLAIN | self.option(setting)))
             for setting in sorted(self.settings(T))
         }
 
