@@ -137,6 +137,28 @@ def renew_search() -> str:
     return table(titles, cells)
 
 
+def story_renew_search() -> str:
+    """Small models of stories, by how samples were drawn."""
+    titles = (
+        "model",
+        "drawn",
+        "perplexity",
+        "Distinct-1",
+        "Distinct-2",
+        "word entropy",
+        "openings",
+    )
+    cells = (
+        (
+            *(row["model"], row["drawn"], with_interval(row["judge_perplexity"], ".1f")),
+            *(with_interval(row[f"distinct_{n}"], ".3f") for n in (1, 2)),
+            *(with_interval(row["unigram_entropy"], ".2f"), f"{row['openings']:.2f}"),
+        )
+        for row in rows_of("stories/renew-search")["rows"]
+    )
+    return table(titles, cells)
+
+
 def renewal(folder: Path = ROOT / "results/molecules") -> str:
     """Samples of full runs by the share of their steps that was renewed."""
     titles = ("model", "renewed, %", "valid, %", "unique, %", "new, %", "diversity", "FCD")
@@ -260,6 +282,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "strides": strides,
     "renew-search": renew_search,
     "renewal": renewal,
+    "story-renew-search": story_renew_search,
     "repair-molecules": repairs,
     "train-tiny": lambda: train("bench/train-tiny"),
     "train-molecules": lambda: train("bench/train-molecules"),

@@ -25,6 +25,7 @@ from redraft.experiments.data import dataset_of
 from redraft.experiments.stories import Amounts, Bound, bounds
 from redraft.methods import METHODS
 from redraft.objective import exact_bound
+from redraft.report.tables import comparison_table
 
 FEW = ("-n", "9", "--redrafts", "4", "--bound", "5")
 AMOUNTS = Amounts(9, 4, 5)
@@ -167,6 +168,13 @@ def test_differences_are_those_of_the_results(done: Path, recipes):
         ("entity-swap-large", "exact_repair"),
         ("span-removal", "token_overlap"),
     } <= seen
+
+
+def test_ratios_are_told_as_ratios(done: Path, capsys):
+    comparison_table(json.loads((done / "comparison.json").read_text()))
+    tables = capsys.readouterr().out.split("\n\n")
+    (ratio,) = (table for table in tables if "judge_perplexity_ratio" in table)
+    assert "over " in ratio and "less " not in ratio and "+" not in ratio
 
 
 @pytest.mark.parametrize("name", sorted(EXPERIMENTS["mdlm"]))

@@ -120,7 +120,7 @@ def encode(
     n = 0
     kept, sequences = [], []
     strange: list[str] = []  # why an item could not be encoded, by its position
-    lengthy: list[str] = []
+    lengthy: list[tuple[int, Any, int]] = []  # position, item and length
     for n, item in enumerate(items, 1):
         try:
             ids = tokenizer.encode(item)
@@ -128,7 +128,7 @@ def encode(
             strange.append(f"item {n}, where {error}")
             continue
         if max_length is not None and len(ids) > max_length:
-            lengthy.append(f"item {n}, {str(item)[:60]!r}, with {len(ids)}")
+            lengthy.append((n, item, len(ids)))
             if long != "cut":
                 continue
             ids = tokenizer.cut(ids, max_length)
@@ -138,8 +138,10 @@ def encode(
     if strange and unknown == "error":
         raise UserError(f"{len(strange)} of {n} items hold unknown tokens, first {strange[0]}")
     if lengthy and long == "error":
+        place, item, length = lengthy[0]
         raise UserError(
-            f"{len(lengthy)} of {n} items are longer than {max_length} tokens, first {lengthy[0]}"
+            f"{len(lengthy)} of {n} items are longer than {max_length} tokens, "
+            f"first item {place}, {str(item)[:60]!r}, with {length}"
         )
     cut = len(lengthy) if long == "cut" else 0
     report = Report(n, len(strange), len(lengthy) - cut, cut)

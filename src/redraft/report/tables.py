@@ -30,7 +30,9 @@ def comparison_table(report: Mapping[str, Any]) -> None:
             numbers.setdefault(title, {})[recipe] = {"value": with_interval(estimate)}
     for row in report["differences"]:
         cells = numbers.setdefault(f"{row['experiment']}: {row['metric']}", {})
-        cells.setdefault(row["recipe"], {})["less"] = with_interval(row, sign="+")
+        ratio = row["metric"].endswith("_ratio")
+        told = {"over": with_interval(row)} if ratio else {"less": with_interval(row, sign="+")}
+        cells.setdefault(row["recipe"], {}).update(told)
     first = next(iter(names.values()))
     for title, cells in numbers.items():
         rows = [{"recipe": names[recipe], **found} for recipe, found in cells.items()]
@@ -39,6 +41,7 @@ def comparison_table(report: Mapping[str, Any]) -> None:
             "steps": "steps",
             "value": "value (95 %)",
             "less": f"less {first} (95 %)",
+            "over": f"over {first} (95 %)",
         }
         _grid(console, rows, filled(rows, {key: (text, "{}") for key, text in titles.items()}))
         console.print()
