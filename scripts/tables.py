@@ -281,6 +281,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "fldd-search": lambda: by_seed("molecules/fldd-search"),
     "strides": strides,
     "renew-search": renew_search,
+    "renew-kernel-search": lambda: by_seed("molecules/renew-kernel-search"),
     "renewal": renewal,
     "story-renew-search": story_renew_search,
     "repair-molecules": repairs,
