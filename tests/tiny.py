@@ -5,10 +5,12 @@ import json
 import os
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -24,6 +26,7 @@ from redraft.config import (
     TrainConfig,
 )
 from redraft.folder import Sealed
+from redraft.methods import entry
 
 TINY = Config(
     data=DataConfig(max_length=14, long="drop"),
@@ -49,6 +52,7 @@ def on_lines(method: str, file: Path, **train) -> Config:
 
 
 LINES = sorted(f"{a}{b}{c}{d}" for a in "abcdef" for b in "xyz" for c in "uvw" for d in ("", "st"))
+SPAN = {"steps": 17, "log_every": 4, "save_every": 6}  # and blocks of 5
 
 
 def write_lines(file: Path, lines: list[str] = LINES) -> Path:
@@ -113,3 +117,23 @@ def fork(work: Callable[[], Any]) -> int:
 def kill(child: int) -> None:
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+
+
+@contextmanager
+def stopping(config: Config, at: int, number: int = signal.SIGTERM) -> Iterator[None]:
+    """A signal arrives while the method takes step `at`."""
+    kind = entry(config.method).method
+    step = kind.step
+
+    def interrupted(self: Any, *args: Any) -> Any:
+        if self.steps_done == at - 1:
+            signal.raise_signal(number)
+        return step(self, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kind, "step", interrupted)
+        yield
+
+
+def steps_of(folder: Path) -> int:
+    return checkpoint.load_state(folder).progress["step"]
