@@ -42,9 +42,9 @@ class Drawing:
     top_p: float = 1.0
     """Draw only from the most probable tokens that make up this mass."""
     renew: float | None = None
-    """Last share of the steps that draw every token anew from what is believed: takes back most
-    mistakes, and costs variety above 0.5, which is what `sample` does where the noise allows it;
-    0 otherwise."""
+    """Last share of the steps that draw every token anew from what is believed: takes back
+    mistakes, at the price of variety. By default 0.5 in `sample` where the noise allows it, else 0.
+    """
     seed: int | None = None
     """Same seed, same output."""
     device: str = "auto"

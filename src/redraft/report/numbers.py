@@ -12,6 +12,7 @@ from redraft.report.markup import Html, joined, table, tag
 from redraft.report.measures import Measure, measure
 from redraft.report.runs import Comparison, Difference, Reported, Told, title_of
 from redraft.report.style import look
+from redraft.report.tables import is_ratio
 
 UNITS = {
     "generation": "samples",
@@ -144,7 +145,7 @@ def with_ends(kind: Measure, metric: Mapping[str, float] | None) -> Html:
 
 def apart(row: Difference) -> Html:
     """A difference, or a ratio; bold where its interval leaves out that there is none."""
-    ratio = row.metric.endswith("_ratio")
+    ratio = is_ratio(row.metric)
     value, ends = measure(row.metric).interval(row.estimate, "" if ratio else "+")
     none = 1 if ratio else 0
     sure = not row.estimate["low"] <= none <= row.estimate["high"]

@@ -30,9 +30,8 @@ def comparison_table(report: Mapping[str, Any]) -> None:
             numbers.setdefault(title, {})[recipe] = {"value": with_interval(estimate)}
     for row in report["differences"]:
         cells = numbers.setdefault(f"{row['experiment']}: {row['metric']}", {})
-        ratio = row["metric"].endswith("_ratio")
-        told = {"over": with_interval(row)} if ratio else {"less": with_interval(row, sign="+")}
-        cells.setdefault(row["recipe"], {}).update(told)
+        apart = ("over", "") if is_ratio(row["metric"]) else ("less", "+")
+        cells.setdefault(row["recipe"], {})[apart[0]] = with_interval(row, sign=apart[1])
     first = next(iter(names.values()))
     for title, cells in numbers.items():
         rows = [{"recipe": names[recipe], **found} for recipe, found in cells.items()]
@@ -46,6 +45,11 @@ def comparison_table(report: Mapping[str, Any]) -> None:
         _grid(console, rows, filled(rows, {key: (text, "{}") for key, text in titles.items()}))
         console.print()
     console.print("95 % intervals over samples; training runs differ more than that", style="dim")
+
+
+def is_ratio(metric: str) -> bool:
+    """Whether two models are told apart by what one has over the other, and not less it."""
+    return metric.endswith("_ratio")
 
 
 def shortened(recipes: Sequence[str]) -> list[str]:
