@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+import runpy
 import shutil
 import signal
 import sys
+import tarfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +17,7 @@ from mistakes import message
 from tiny import tiny
 
 import redraft
-from redraft import comparison
+from redraft import checkpoint, comparison
 from redraft.cli import main
 from redraft.data.molecules import canonical_or_none
 from redraft.errors import Stopped
@@ -302,6 +304,8 @@ def test_steps_that_cannot_be_left_out_are_not_drawn(tmp_path: Path, capsys):
 
 # Two machines
 
+script = runpy.run_path(str(Path(__file__).parents[1] / "scripts" / "draw.py"))["main"]
+
 
 def test_there_and_back(recipes, tmp_path: Path, monkeypatch):
     """Trained and drawn without RDKit and without the command; measured from what was drawn."""
@@ -309,16 +313,45 @@ def test_there_and_back(recipes, tmp_path: Path, monkeypatch):
     with monkeypatch.context() as patch:
         for name in ("rdkit", "tyro"):
             patch.setitem(sys.modules, name, None)
-        for entry in comparison.contenders(recipes, there):
-            comparison.draw(entry, AMOUNTS)
-    for folder in there.glob("*.drawn"):
-        shutil.copytree(folder, back / folder.name)
+        jobs = [f"0:{name}" for name in recipes]
+        assert script([str(there), *jobs, "--samples", *FEW[1:]]) == 0
+    for path in there.glob("*.tar.gz"):
+        with tarfile.open(path) as tar:
+            tar.extractall(back, filter="data")
     for out in (there, back):
         assert main(["compare", *recipes, *FEW, "--out", str(out)]) == 0
     assert everything(there) == everything(back)
     assert len(everything(back)) == 1 + sum(map(len, EXPERIMENTS.values()))
     (curves,) = back.glob("*vsdd-seed0.drawn/metrics.jsonl")
     assert "validation/bound_end" in curves.read_text()
+
+
+def test_a_copy_without_history_is_told_its_commit(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "__file__", str(tmp_path / "src" / "redraft" / "checkpoint.py"))
+    assert checkpoint.commit.__wrapped__() is None
+    monkeypatch.setenv("REDRAFT_COMMIT", "abc")
+    assert checkpoint.commit.__wrapped__() == "abc"
+
+
+def test_one_that_fails_keeps_no_other_from_its_turn(recipes, tmp_path: Path, monkeypatch, capsys):
+    mdlm, vsdd = recipes
+    (tmp_path / f"{mdlm.replace('/', '-').removesuffix('.toml')}-seed0").touch()  # in the way
+    jobs = [f"0:{mdlm}", f"1:{vsdd}"]
+    assert script([str(tmp_path), *jobs, "--samples", *FEW[1:]]) == 1
+    assert [path.name[-17:] for path in tmp_path.glob("*.tar.gz")] == ["vsdd-seed1.tar.gz"]
+    assert "mdlm-seed0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("job", "told"), [("vsdd", "SEED:RECIPE"), ("0:tiny/vsd", "tiny/vsd"), ("x:tiny/vsdd", "got x")]
+)
+def test_a_script_is_told_of_mistakes_too(job, told, tmp_path: Path, capsys):
+    try:
+        code = script([str(tmp_path), job])
+    except SystemExit as stop:
+        code = stop.code
+    assert code == 2
+    assert told in capsys.readouterr().err
 
 
 def test_without_rdkit_all_that_was_drawn_waits_for_it(done, at_home, recipes, monkeypatch, capsys):

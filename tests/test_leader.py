@@ -4,8 +4,9 @@ import logging
 import math
 from typing import Any
 
+import pytest
 import torch
-from games import T, V, flat, jolt, make_config
+from games import T, V, flat, jolt, make_config, make_method
 from torch import Tensor, nn
 
 from redraft.config import LeaderConfig
@@ -63,18 +64,29 @@ def test_a_collapsed_kernel_is_told(caplog):
     collapsed = Draft(M.expand(T, -1, -1), steps(alpha_bar("linear", T)))
     with caplog.at_level(logging.WARNING, "redraft"):
         metrics = {name: float(value) for name, value in kernel_metrics(collapsed).items()}
-        warn_of_collapse(metrics)
+        assert warn_of_collapse(metrics)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "collapsed" in caplog.text
     assert metrics["leader/entropy_mean"] == 0
     assert metrics["leader/largest_transition"] == 1
 
 
+@pytest.mark.parametrize("name", ["vsdd", "d3pm-reinforce", "d3pm-confusion"])
+def test_a_run_tells_it_once(caplog, name):
+    method = make_method(name)
+    with caplog.at_level(logging.WARNING, "redraft"):
+        for share in (0.9, 0.2, 0.1):
+            method.notice({"leader/entropy_share": share})
+        method.notice({"loss": 1.0})
+    (record,) = caplog.records
+    assert "20 %" in record.getMessage()
+
+
 def test_a_healthy_kernel_is_not(caplog):
     noise, _, _ = sharp_noise(0.1)
     with caplog.at_level(logging.WARNING, "redraft"):
         metrics = kernel_metrics(noise)
-        warn_of_collapse({name: float(value) for name, value in metrics.items()})
+        assert not warn_of_collapse({name: float(value) for name, value in metrics.items()})
     assert not caplog.records
     assert metrics["leader/entropy_mean"] > 0.9 * math.log(2)
     assert not any(isinstance(m, Tensor) and m.requires_grad for m in metrics.values())

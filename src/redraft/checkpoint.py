@@ -15,6 +15,7 @@ metrics.jsonl, events/
 A compact model is for drawing alone: weights of 16 bits, and noise in as few numbers as hold it.
 """
 
+import os
 import platform
 import shutil
 import subprocess
@@ -231,15 +232,17 @@ def hardware() -> str:
 
 @cache
 def commit() -> str | None:
-    """The commit of the checkout that this package runs from, where there is one."""
+    """Of the checkout that this package runs from; of a copy without history, $REDRAFT_COMMIT."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return os.environ.get("REDRAFT_COMMIT")
     try:
-        root = Path(__file__).parents[2]
         found = subprocess.run(
             ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip() if found.returncode == 0 and (root / ".git").exists() else None
+    return found.stdout.strip() if found.returncode == 0 else None
 
 
 # ------------------------------------------------------------------ states

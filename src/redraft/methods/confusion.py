@@ -7,7 +7,7 @@ for each block of N steps:
 """
 
 from redraft.batches import Batch
-from redraft.methods.leader import kernel_metrics, warn_of_collapse
+from redraft.methods.leader import kernel_metrics
 from redraft.methods.method import Method, Metrics
 from redraft.noise.semantic import SemanticProcess
 
@@ -24,6 +24,3 @@ class Confusion(Method):
         metrics |= self.descend(batch, progress)
         self.note_confusions()
         return metrics
-
-    def notice(self, metrics: dict[str, float]) -> None:
-        warn_of_collapse(metrics)

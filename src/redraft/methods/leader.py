@@ -48,10 +48,13 @@ def kernel_metrics(noise: Draft) -> dict[str, Tensor]:
     }
 
 
-def warn_of_collapse(metrics: dict[str, float]) -> None:
+def warn_of_collapse(metrics: dict[str, float]) -> bool:
+    """Whether there was reason to."""
     share = metrics.get("leader/entropy_share", 1.0)
-    if share < COLLAPSED:
+    collapsed = share < COLLAPSED
+    if collapsed:
         logging.getLogger("redraft").warning(
             "the noise kernel has collapsed: its mean row entropy is %.0f %% of uniform noise's",
             100 * share,
         )
+    return collapsed

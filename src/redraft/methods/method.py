@@ -16,6 +16,7 @@ from redraft.denoiser import Denoiser, compiled, inner_matrices
 from redraft.distributed import sum_gradients, total, world
 from redraft.folder import require_same
 from redraft.fusion import fusing
+from redraft.methods.leader import warn_of_collapse
 from redraft.noise.confusion import confusions_of
 from redraft.noise.draws import Generators, Sliced, categorical
 from redraft.noise.markov import SMALL
@@ -105,6 +106,8 @@ class Method(ABC):
     """The player that learns the noise, in methods that have one."""
     phase: Hashable = None
     """What beside the batch's shape decides what a step does."""
+    warned: bool = False
+    """Of noise that has collapsed, which it seldom recovers from."""
 
     def __init__(
         self,
@@ -232,8 +235,8 @@ class Method(ABC):
             self.leader.restore(state.get("leader", {}), moved=self.leader_moved(state))
 
     def notice(self, metrics: dict[str, float]) -> None:
-        """Look at metrics when they are written; warn where something goes wrong."""
-        return
+        """Look at metrics when they are written; warn, once, where something goes wrong."""
+        self.warned = self.warned or warn_of_collapse(metrics)
 
     def leader_moved(self, state: State) -> bool:
         """Whether the leader has moved in a saved state; most move with the denoiser."""

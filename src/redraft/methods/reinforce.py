@@ -9,7 +9,7 @@ also pass through the posteriors. The noise may make its own task trivial: that 
 from torch import Tensor
 
 from redraft.batches import Batch
-from redraft.methods.leader import kernel_metrics, log_prob, regularisation, warn_of_collapse
+from redraft.methods.leader import kernel_metrics, log_prob, regularisation
 from redraft.methods.method import Method, Metrics, Player
 from redraft.noise.semantic import SemanticProcess
 from redraft.objective import token_mean
@@ -33,9 +33,6 @@ class Reinforce(Method):
             metrics |= kernel_metrics(self.process.draft(self.denoiser.embeddings))
         self.note_confusions()
         return metrics
-
-    def notice(self, metrics: dict[str, float]) -> None:
-        warn_of_collapse(metrics)
 
     def objective(self, batch: Batch) -> tuple[Tensor, Tensor]:
         noise = self.process.draft(self.denoiser.embeddings)

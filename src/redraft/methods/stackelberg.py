@@ -33,7 +33,7 @@ from redraft.batches import Batch
 from redraft.denoiser import Denoiser
 from redraft.distributed import sum_all, total, world
 from redraft.fusion import fusing
-from redraft.methods.leader import kernel_metrics, log_prob, regularisation, warn_of_collapse
+from redraft.methods.leader import kernel_metrics, log_prob, regularisation
 from redraft.methods.method import Method, Metrics, Player, State
 from redraft.noise.process import ForwardProcess, categorical_kl
 from redraft.noise.schedule import alpha_bar, steps
@@ -92,9 +92,6 @@ class Stackelberg(Method):
 
     def rests(self, progress: float) -> bool:
         return not self.options.rest_first <= progress < 1 - self.options.rest_last
-
-    def notice(self, metrics: dict[str, float]) -> None:
-        warn_of_collapse(metrics)
 
     def lead(self, batch: Batch, progress: float) -> Metrics:
         """The leader's move on a held-out batch."""
