@@ -36,9 +36,9 @@ from redraft.report.markup import Album, Html, joined, tag
 from redraft.report.measures import measure
 from redraft.report.noise_maps import noise_maps
 from redraft.report.noise_scatter import pairs
-from redraft.report.numbers import apart, by_level, measured, named_rows
+from redraft.report.numbers import apart, by_level, differences, measured, named_rows
 from redraft.report.page import Page, page
-from redraft.report.runs import Difference, Reported, Told, gather, is_plain, with_names
+from redraft.report.runs import Comparison, Difference, Reported, Told, gather, is_plain, with_names
 from redraft.report.sections import SECTIONS, SHOWN, edited, marked, samples, toml
 from redraft.tokenizers.base import EOS
 
@@ -140,9 +140,24 @@ def test_differences_are_those_of_the_comparison(compared, text):
         ("judge_perplexity_ratio", (0.5, 0.7), "<b>0.600</b> <small>0.500 to 0.700</small>"),
     ],
 )
-def test_bold_is_what_is_different(metric, ends, told, found):
+def test_bold_is_what_is_different(metric, ends, told):
     estimate = {"value": sum(ends) / 2, "low": ends[0], "high": ends[1]}
-    assert apart(Difference(found[0], "generation", metric, estimate)) == f"<td>{told}</td>"
+    assert apart(metric, estimate) == f"<td>{told}</td>"
+
+
+def test_more_runs_make_differences_longer_and_no_wider(found):
+    estimate = {"value": 0.1, "low": 0.0, "high": 0.2}
+
+    def shape(n: int) -> tuple[int, int]:
+        runs = [dataclasses.replace(found[0], name=f"run {k}") for k in range(n)]
+        metrics = ("validity@20", "similarity@20", "validity@40")
+        rows = [Difference(run, "redrafting", name, estimate) for run in runs for name in metrics]
+        seen = Seen(differences(Comparison([], found[1], rows)))
+        scopes = [own["scope"] for own in seen.all("th")]
+        return scopes.count("col"), scopes.count("row")
+
+    assert shape(1) == (4, 2) and shape(9) == (4, 18)
+    assert differences(Comparison([], found[1], [])) == ""
 
 
 def test_the_paper_s_column_stands_beside_ours(text):

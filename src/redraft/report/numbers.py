@@ -1,7 +1,7 @@
 """Results as tables of a page: intervals, the paper's numbers beside ours, and differences."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
@@ -10,7 +10,7 @@ from redraft.evaluation.statistics import over_seeds
 from redraft.report import paper
 from redraft.report.markup import Html, joined, table, tag
 from redraft.report.measures import Measure, measure
-from redraft.report.runs import Comparison, Difference, Reported, Told, title_of
+from redraft.report.runs import Comparison, Reported, Told, title_of
 from redraft.report.style import look
 from redraft.report.tables import is_ratio
 
@@ -52,31 +52,9 @@ LEVELS = {
 }
 """Experiments whose measures all have a level, the N of `validity@N`, and what it is."""
 
-
-def measured(told: Told, experiment: str) -> Html:
-    """A row a run (and level, where the experiment has some), a column a measure."""
-    runs = told.having(experiment)
-    if not runs:
-        return Html()
-    rows, level = list(named_rows(runs, experiment)), LEVELS.get(experiment)
-    if level:
-        rows = [own for row in rows for own in by_level(row)]
-    names = list(dict.fromkeys(name for row in rows for name in row.metrics))
-    papers = {name for row in rows for name in row.papers} & set(names)
-    head = ["run", level] if level else ["run"]
-    cells = [[row.name, row.level][: len(head)] for row in rows]
-    for name in names:
-        head += [measure(name).head(), *["paper"] * (name in papers)]
-        for own, row in zip(cells, rows, strict=True):
-            own += [with_ends(measure(name), row.metrics.get(name))]
-            own += [paper_cell(measure(name), row.papers.get(name))] * (name in papers)
-    note = " ".join(remarks(told, experiment, bool(papers)))
-    kind = "table slim" if len(names) <= 6 else "table"
-    title = TITLES.get(experiment, experiment)
-    return joined([table(head, cells, title, note, kind), meanings(names)])
-
-
 T = TypeVar("T")
+Cell = Callable[[str, Mapping[str, float]], Html]
+"""A metric by its name and interval."""
 
 
 class Row(NamedTuple):
@@ -84,6 +62,38 @@ class Row(NamedTuple):
     level: str
     metrics: Mapping[str, Mapping[str, float]]
     papers: Mapping[str, float] = {}
+
+
+def measured(told: Told, experiment: str) -> Html:
+    """The numbers of an experiment, the paper's beside them, and what they mean."""
+    runs = told.having(experiment)
+    if not runs:
+        return Html()
+    rows = list(named_rows(runs, experiment))
+    names = {name for row in rows for name in row.metrics}
+    with_paper = any(name in names for row in rows for name in row.papers)
+    note = " ".join(remarks(told, experiment, with_paper))
+    title = TITLES.get(experiment, experiment)
+    return joined([by_measure(rows, experiment, with_ends, title, note), meanings(names)])
+
+
+def by_measure(found: Sequence[Row], experiment: str, cell: Cell, *told: str) -> Html:
+    """A row a run (and level, where the experiment has some), a column a measure.
+
+    However many runs there are, it is no wider for them.
+    """
+    level = LEVELS.get(experiment)
+    rows = [own for row in found for own in (by_level(row) if level else [row])]
+    names = list(dict.fromkeys(name for row in rows for name in row.metrics))
+    papers = {name for row in rows for name in row.papers} & set(names)
+    head = ["run", level] if level else ["run"]
+    cells = [[row.name, row.level][: len(head)] for row in rows]
+    for name in names:
+        head += [measure(name).head(), *["paper"] * (name in papers)]
+        for own, row in zip(cells, rows, strict=True):
+            own += [cell(name, row.metrics[name]) if name in row.metrics else ""]
+            own += [paper_cell(measure(name), row.papers.get(name))] * (name in papers)
+    return table(head, cells, *told, kind="table slim" if len(names) <= 6 else "table")
 
 
 def named_rows(runs: Sequence[Reported], experiment: str) -> Iterator[Row]:
@@ -135,20 +145,17 @@ def mean_of(name: str, values: Sequence[float]) -> dict[str, float]:
     return (mean.within(0, 1) if measure(name).percent else mean).to_dict()
 
 
-def with_ends(kind: Measure, metric: Mapping[str, float] | None) -> Html:
+def with_ends(name: str, metric: Mapping[str, float]) -> Html:
     """A number and its interval."""
-    if metric is None:
-        return tag("td", "")
-    value, ends = kind.interval(metric)
+    value, ends = measure(name).interval(metric)
     return tag("td", tag("span", value), " ", tag("small", ends))
 
 
-def apart(row: Difference) -> Html:
+def apart(name: str, metric: Mapping[str, float]) -> Html:
     """A difference, or a ratio; bold where its interval leaves out that there is none."""
-    ratio = is_ratio(row.metric)
-    value, ends = measure(row.metric).interval(row.estimate, "" if ratio else "+")
-    none = 1 if ratio else 0
-    sure = not row.estimate["low"] <= none <= row.estimate["high"]
+    ratio = is_ratio(name)
+    value, ends = measure(name).interval(metric, "" if ratio else "+")
+    sure = not metric["low"] <= (1 if ratio else 0) <= metric["high"]
     return tag("td", tag("b" if sure else "span", value), " ", tag("small", ends))
 
 
@@ -182,28 +189,26 @@ def meanings(names: Iterable[str]) -> Html:
     return tag("details", tag("summary", "What the columns mean"), tag("dl", *rows))
 
 
+PAIRS = (
+    "Pairs are compared wherever both met the same input; what is generated from nothing has no "
+    "pairs. Bold: the 95 % interval leaves out that there is no difference. Those of shares are in "
+    "points of a percent."
+)
+
+
 def differences(own: Comparison) -> Html:
-    """A row a measure, a column each run but the first."""
-    runs = own.others
-    if not runs:
-        return Html()
-    cells: dict[tuple[str, str], dict[Reported, Html]] = {}
+    """To the first run, a table an experiment."""
+    found: dict[str, dict[Reported, dict[str, Mapping[str, float]]]] = {}
     for row in own.differences:
-        cells.setdefault((row.experiment, row.metric), {})[row.run] = apart(row)
-    rows = [
-        [at_level(experiment, metric), *(found.get(run, "") for run in runs)]
-        for (experiment, metric), found in cells.items()
-    ]
-    note = (
-        "Pairs are compared wherever both met the same input; what is generated from nothing has "
-        "no pairs. Bold: the 95 % interval leaves out that there is no difference. Those of shares "
-        "are in points of a percent."
-    )
-    caption = f"Differences to {own.first.name}."
-    return table(["", *(run.name for run in runs)], rows, caption, note, "table slim")
-
-
-def at_level(experiment: str, name: str) -> str:
-    """A measure of an experiment, with its level."""
-    level = f" ({name.partition('@')[2]})" if experiment in LEVELS else ""
-    return f"{experiment}: {measure(name).head()}{level}"
+        runs = found.setdefault(row.experiment, {})
+        runs.setdefault(row.run, {})[row.metric] = row.estimate
+    if not found:
+        return Html()
+    first = own.first.name
+    parts = [tag("h3", f"Differences to {first}"), tag("p", PAIRS)]
+    for experiment, runs in found.items():
+        rows = [Row(run.name, "", metrics) for run, metrics in runs.items()]
+        title = TITLES.get(experiment, experiment).rstrip(".")
+        caption = f"{title}: differences to {first}."
+        parts.append(by_measure(rows, experiment, apart, caption))
+    return joined(parts)
