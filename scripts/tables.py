@@ -7,12 +7,15 @@ python scripts/tables.py --check    complain where one is out of date
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import compress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from redraft.evaluation.results import named
+from redraft.evaluation.statistics import Estimate, difference
 from redraft.report.paper import NUMBERS
 
 ROOT = Path(__file__).parents[1]
@@ -230,6 +233,60 @@ def methods(*variants: str | None, folder: Path = ROOT / "results/molecules") ->
     return table(compress(titles, told), (compress(row, told) for row in rows))
 
 
+def leads(*experiments: tuple[str, str]) -> str:
+    """Valid samples of VSDD less those of others, in percent: experiment and metric, by seed."""
+    others = {"d3pm-uniform": "less uniform noise", "mdlm": "less masks"}
+    rows = []
+    for experiment, metric in experiments:
+        for seed in (0, 1):
+            valid = {m: hits(experiment, metric, m, seed) for m in ("vsdd", *others)}
+            if len(own := valid.pop("vsdd")):
+                apart = {m: difference(own, them, seed) for m, them in valid.items() if len(them)}
+                told = (in_percent(apart[m]) if m in apart else "" for m in others)
+                rows.append((SAMPLED[metric], str(seed), f"{100 * own.mean():.1f}", *told))
+    return table(("samples", "seed", "VSDD valid, %", *others.values()), rows)
+
+
+SAMPLED = {
+    "validity": "50 steps",
+    "validity@5": "5 steps",
+    "validity@10": "10 steps",
+    "validity@25": "25 steps",
+    "validity@50": "50 steps, half of them renewed",
+}
+
+
+def hits(experiment: str, metric: str, method: str, seed: int) -> np.ndarray:
+    """1 for every sample that has a property, 0 for every other, in no order; none if unknown."""
+    path = ROOT / "results/molecules" / named(f"{experiment}-{method}", seed)
+    if not path.is_file():
+        return np.zeros(0)
+    found = json.loads(path.read_text(encoding="utf-8"))
+    n, share = found["n"], found["metrics"][metric]["value"]
+    return (np.arange(n) < round(n * share)).astype(float)
+
+
+def in_percent(apart: Estimate) -> str:
+    return "{:+.1f} ({:+.1f} to {:+.1f})".format(*(100 * x for x in apart))
+
+
+def collapse(titles: Mapping[str, str]) -> str:
+    """What the most frequent tokens become, by run."""
+    found = {name: rows_of(f"molecules/noise-{name}")["collapse"] for name in titles}
+    first, *_ = found.values()
+    cells = (
+        (
+            *(f"`{row['token']}`", f"{100 * row['share']:.0f}"),
+            *(
+                ", ".join(f"`{token}` {p:.2f}" for token, p in rows[i]["becomes"][:3] if p >= 0.005)
+                for rows in found.values()
+            ),
+        )
+        for i, row in enumerate(first)
+    )
+    return table(("token", "of all, %", *titles.values()), cells)
+
+
 REPAIRERS = {
     "any_edit": "blind search, one edit",
     "close_brackets": "rules: close brackets and rings",
@@ -284,6 +341,18 @@ TABLES: dict[str, Callable[[], str]] = {
     "renew-kernel-search": lambda: by_seed("molecules/renew-kernel-search"),
     "renewal": renewal,
     "story-renew-search": story_renew_search,
+    "leads": lambda: leads(
+        ("generation", "validity"),
+        *(("steps", f"validity@{n}") for n in (5, 10, 25)),
+        ("renewal", "validity@50"),
+    ),
+    "collapse": lambda: collapse(
+        {
+            "d3pm-confusion-symmetric": "symmetric confusion",
+            "vsdd-seed1": "VSDD, which begins there",
+            "d3pm-reinforce": "D3PM-Reinforce",
+        }
+    ),
     "repair-molecules": repairs,
     "train-tiny": lambda: train("bench/train-tiny"),
     "train-molecules": lambda: train("bench/train-molecules"),
