@@ -160,6 +160,20 @@ def test_more_runs_make_differences_longer_and_no_wider(found):
     assert differences(Comparison([], found[1], [])) == ""
 
 
+def test_many_measures_are_in_several_tables(found):
+    """Each has the runs that it tells something of."""
+    one = {"value": 0.25, "low": 0.125, "high": 0.5}
+    result = {
+        **found[0].results["generation"],
+        "metrics": {f"measure {n}": one for n in range(8)},
+        "scale": {"random": {"measure 1": one}},
+    }
+    told = of_domain(found[0], "molecules", results={"generation": result})
+    tables = re.findall(r"<table>(.*?)</table>", measured(told, "generation"), re.DOTALL)
+    assert [own.count('scope="col"') for own in tables] == [5, 5]
+    assert [own.count("(random)") for own in tables] == [1, 0]
+
+
 def test_the_paper_s_column_stands_beside_ours(text):
     for method in METHODS:
         row = paper.NUMBERS["molecules", "generation"][method]

@@ -52,6 +52,9 @@ LEVELS = {
 }
 """Experiments whose measures all have a level, the N of `validity@N`, and what it is."""
 
+MOST, SLIM = 6, 4
+"""Measures of a table, and up to how many have their intervals beside them and not below."""
+
 T = TypeVar("T")
 Cell = Callable[[str, Mapping[str, float]], Html]
 """A metric by its name and interval."""
@@ -77,15 +80,29 @@ def measured(told: Told, experiment: str) -> Html:
     return joined([by_measure(rows, experiment, with_ends, title, note), meanings(names)])
 
 
-def by_measure(found: Sequence[Row], experiment: str, cell: Cell, *told: str) -> Html:
+def by_measure(
+    found: Sequence[Row], experiment: str, cell: Cell, title: str, note: str = ""
+) -> Html:
     """A row a run (and level, where the experiment has some), a column a measure.
 
-    However many runs there are, it is no wider for them.
+    However many runs there are, it is no wider for them; many measures are in several tables.
     """
     level = LEVELS.get(experiment)
     rows = [own for row in found for own in (by_level(row) if level else [row])]
     names = list(dict.fromkeys(name for row in rows for name in row.metrics))
-    papers = {name for row in rows for name in row.papers} & set(names)
+    figures, told = [], [title, note]
+    for some in parts(names, MOST):
+        figures.append(grid(rows, level, some, cell, *told))
+        told = [f"{title} Further measures."]
+    return joined(figures)
+
+
+def grid(
+    found: Sequence[Row], level: str | None, names: Sequence[str], cell: Cell, *told: str
+) -> Html:
+    """Some of the measures, of the rows that have any of them."""
+    rows = [row for row in found if not row.metrics.keys().isdisjoint(names)]
+    papers = {name for row in rows for name in row.papers}
     head = ["run", level] if level else ["run"]
     cells = [[row.name, row.level][: len(head)] for row in rows]
     for name in names:
@@ -93,7 +110,18 @@ def by_measure(found: Sequence[Row], experiment: str, cell: Cell, *told: str) ->
         for own, row in zip(cells, rows, strict=True):
             own += [cell(name, row.metrics[name]) if name in row.metrics else ""]
             own += [paper_cell(measure(name), row.papers.get(name))] * (name in papers)
-    return table(head, cells, *told, kind="table slim" if len(names) <= 6 else "table")
+    return table(head, cells, *told, kind="table slim" if len(names) <= SLIM else "table")
+
+
+def parts(names: Sequence[T], most: int) -> list[Sequence[T]]:
+    """At most so many in each, and about as many in all.
+
+    >>> parts("abcdefgh", 6), parts("", 6)
+    (['abcd', 'efgh'], [])
+    """
+    n = -(-len(names) // most) or 1
+    size = -(-len(names) // n) or 1
+    return [names[i : i + size] for i in range(0, len(names), size)]
 
 
 def named_rows(runs: Sequence[Reported], experiment: str) -> Iterator[Row]:
