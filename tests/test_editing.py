@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from types import SimpleNamespace
 from typing import Any
@@ -222,6 +223,21 @@ def test_random_spans_leave_some_on_both_sides(seed):
         assert len(hidden) == own.length
         assert hidden[0] > 0 and hidden[-1] < len(own.ids) - 2  # a word and the end remain
     assert random_spans(WORDS, MADE, 4, seed) == found[:4]
+
+
+def test_no_more_stories_are_read_than_are_needed(model):
+    read: list[str] = []
+
+    def told() -> Iterator[str]:
+        for own in MADE:
+            read.append(own)
+            yield own
+
+    found = editing.large_spans(WORDS, told(), 4)
+    assert len(found) == 4 and len(read) <= 5
+    for own in ("entity-swap", "span-removal"):
+        assert editing.draw(model, own, told()) == editing.draw(model, own)
+    assert len(read) <= 5
 
 
 def test_models_of_all_seeds_are_given_the_same_cases(model):

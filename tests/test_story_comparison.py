@@ -239,6 +239,22 @@ def test_drawing_is_not_done_twice(there: Path, home: Path, recipes, monkeypatch
     assert len(own.samples()) == 9 and len(own.drafts("entity-swap")) == 25
 
 
+def test_of_an_interrupted_drawing_only_what_is_missing_is_drawn(there, home, monkeypatch):
+    """No story is looked at for drafts that are there; what is drawn is what was drawn before."""
+    (folder,) = home.glob("*mdlm-seed0.drawn")
+    (before,) = there.glob("*mdlm-seed0.drawn")
+    missing = folder / "span-removal-large.jsonl"
+    missing.unlink()
+    seen = []
+    unseen = experiment.unseen
+    monkeypatch.setattr(experiment, "unseen", lambda data: seen.append(1) or unseen(data))
+    monkeypatch.setattr(redraft.Model, "sample", None)
+    monkeypatch.setattr(editing, "swaps", None)
+    experiment.draw(redraft.load(run_of(there, "mdlm"), "cpu"), folder, AMOUNTS)
+    assert len(seen) == 1
+    assert missing.read_bytes() == (before / missing.name).read_bytes()
+
+
 def test_a_large_kernel_is_kept_in_part(there: Path):
     (folder,) = there.glob("*vsdd-seed0.drawn")
     kernel = drawn.read(folder).kernel()

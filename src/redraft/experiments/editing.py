@@ -14,7 +14,7 @@ are over stories, too, since trials of one story are not independent of each oth
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -151,19 +151,15 @@ class Draft:
 def draw(
     model: Model,
     experiment: str,
-    stories: Sequence[str] = (),
+    stories: Iterable[str] = (),
     n: int = LARGE,
     seed: int = 0,
     callback: Callback | None = None,
 ) -> list[Draft]:
     """All trials of an experiment; its large form is of at most n unseen stories."""
-    trials = EXPERIMENTS[experiment].trials
-    return infilled(model, cases(model, experiment, stories, n), trials, seed, callback)
-
-
-def cases(model: Model, experiment: str, stories: Sequence[str] = (), n: int = LARGE) -> list[Case]:
-    tokenizer = bpe_of(model)
-    return EXPERIMENTS[experiment].cases(tokenizer, fitting(model, stories), n)
+    own = EXPERIMENTS[experiment]
+    cases = own.cases(bpe_of(model), fitting(model, stories), n)
+    return infilled(model, cases, own.trials, seed, callback)
 
 
 @torch.no_grad()
@@ -203,37 +199,38 @@ def bpe_of(model: Model) -> BPETokenizer:
     return tokenizer
 
 
-def fitting(model: Model, stories: Sequence[str]) -> list[str]:
-    return [own for own in stories if len(model.tokenizer.encode(own)) <= model.longest]
+def fitting(model: Model, stories: Iterable[str]) -> Iterator[str]:
+    return (own for own in stories if len(model.tokenizer.encode(own)) <= model.longest)
 
 
 # ------------------------------------------------------------------ cases
 
 
-def own_swaps(tokenizer: BPETokenizer, stories: Sequence[str], n: int) -> list[Case]:
+def own_swaps(tokenizer: BPETokenizer, stories: Iterable[str], n: int) -> list[Case]:
     """The paper's five stories."""
     words = {word for own in ENTITY_STORIES for word in (own.entity, own.wrong)}
     tokenizer.require_single_tokens(sorted(words))
     return [swapped(tokenizer, own) for own in ENTITY_STORIES]
 
 
-def own_spans(tokenizer: BPETokenizer, stories: Sequence[str], n: int) -> list[Case]:
+def own_spans(tokenizer: BPETokenizer, stories: Iterable[str], n: int) -> list[Case]:
     """The paper's three spans."""
     return [without(tokenizer, own) for own in SPANS]
 
 
-def large_swaps(tokenizer: BPETokenizer, stories: Sequence[str], n: int) -> list[Case]:
+def large_swaps(tokenizer: BPETokenizer, stories: Iterable[str], n: int) -> list[Case]:
     """A name in each of at most n unseen stories."""
-    found = swaps(tokenizer, stories, n, CHOICE)
-    check(bool(found), f"none of {len(stories)} stories that fit has a name of one token twice")
+    fit = list(stories)
+    found = swaps(tokenizer, fit, n, CHOICE)
+    check(bool(found), f"none of {len(fit)} stories that fit has a name of one token twice")
     return [swapped(tokenizer, own) for own in found]
 
 
-def large_spans(tokenizer: BPETokenizer, stories: Sequence[str], n: int) -> list[Case]:
+def large_spans(tokenizer: BPETokenizer, stories: Iterable[str], n: int) -> list[Case]:
     """A random span of each of at most n unseen stories."""
     found = random_spans(tokenizer, stories, n, CHOICE)
     least = min(LENGTHS) + 2
-    check(bool(found), f"none of {len(stories)} stories that fit has at least {least} tokens")
+    check(bool(found), f"none of the stories that fit has at least {least} tokens")
     return found
 
 
@@ -280,9 +277,11 @@ def swaps(tokenizer: BPETokenizer, stories: Sequence[str], n: int, seed: int) ->
     check(len(known) >= 2, f"a swap needs two names of one token each, the stories have {known}")
     found: list[Swap] = []
     for number, story in enumerate(stories):
+        if len(found) == n:
+            break
         counts = {name: len(occurrences(story, name)) for name in known if name in story}
         repeated = [name for name, count in counts.items() if count >= 2]
-        if repeated and len(found) < n:
+        if repeated:
             rng = np.random.default_rng([seed, number])
             entity = str(rng.choice(repeated))
             wrong = str(rng.choice([name for name in known if name != entity]))
@@ -306,15 +305,17 @@ def names(tokenizer: BPETokenizer, stories: Sequence[str]) -> list[str]:
     ]
 
 
-def random_spans(tokenizer: BPETokenizer, stories: Sequence[str], n: int, seed: int) -> list[Case]:
+def random_spans(tokenizer: BPETokenizer, stories: Iterable[str], n: int, seed: int) -> list[Case]:
     """8 or 9 tokens hidden in the first n stories that leave some on both sides."""
     check(n >= 1, f"n must be at least 1, got {n}")
     found: list[Case] = []
     for number, story in enumerate(stories):
+        if len(found) == n:
+            break
         rng = np.random.default_rng([seed, number])
         length = int(rng.choice(LENGTHS))
         room = len(tokenizer.ids(story)) - length
-        if room >= 2 and len(found) < n:
+        if room >= 2:
             found.append(hide(tokenizer, story, int(rng.integers(1, room)), length))
     return found
 
@@ -349,14 +350,20 @@ SPAN: dict[str, Measure] = {"token_overlap": token_overlap}
 
 
 class Experiment(NamedTuple):
-    cases: Callable[[BPETokenizer, Sequence[str], int], list[Case]]
+    cases: Callable[[BPETokenizer, Iterable[str], int], list[Case]]
     trials: int
     measures: dict[str, Measure]
+    own: Sequence[Swap | Span] = ()
+    """The paper's; else it is of unseen stories."""
+
+    def drafts(self, n: int) -> int:
+        """How many there are, where n unseen stories can be had."""
+        return (len(self.own) or n) * self.trials
 
 
 EXPERIMENTS: Mapping[str, Experiment] = {
-    "entity-swap": Experiment(own_swaps, TRIALS, SWAP),
-    "span-removal": Experiment(own_spans, TRIALS, SPAN),
+    "entity-swap": Experiment(own_swaps, TRIALS, SWAP, ENTITY_STORIES),
+    "span-removal": Experiment(own_spans, TRIALS, SPAN, SPANS),
     "entity-swap-large": Experiment(large_swaps, 1, SWAP),
     "span-removal-large": Experiment(large_spans, 1, SPAN),
 }

@@ -83,17 +83,18 @@ class Drawn(domain.Drawn):
 
 def draw(model: Model, folder: Path, amounts: Amounts, callback: Callback | None = None) -> None:
     seed, data = model.config.seed, dataset_of(model.trained)
-    others = unseen(data)
 
     def samples() -> list[dict[str, str]]:
         found = model.sample(amounts.samples, seed=seed, callback=callback, **PLAIN)
         return [{"text": text} for text in found]
 
+    def drafts(name: str) -> list[Draft]:
+        return editing.draw(model, name, unseen(data), amounts.redrafts, seed, callback)
+
     keep_rows(folder / SAMPLES, amounts.samples, samples)
     for name, experiment in editing.EXPERIMENTS.items():
-        cases = editing.cases(model, name, others, amounts.redrafts)
-        drafts = partial(editing.infilled, model, cases, experiment.trials, seed, callback)
-        keep_rows(folder / f"{name}.jsonl", len(cases) * experiment.trials, drafts)
+        n = experiment.drafts(amounts.redrafts)
+        keep_rows(folder / f"{name}.jsonl", n, partial(drafts, name))
     chosen = data.validation[: amounts.bound]
     keep_rows(folder / BOUND, len(chosen), partial(bounds, model, chosen, seed))
 
