@@ -25,6 +25,7 @@ from redraft.evaluation import results
 from redraft.evaluation.statistics import Estimate
 from redraft.experiments import drawn, redrafting, sweeps
 from redraft.experiments.molecules import SAMPLES, Amounts, Drawn
+from redraft.report.tables import comparison_table, with_interval
 
 FEW = ("-n", "40", "--fewer", "30", "--redrafts", "8", "--renewed", "20")
 AMOUNTS = Amounts(40, 30, 8, 20)
@@ -105,12 +106,17 @@ def test_every_experiment_leaves_a_result(done: Path):
         assert {"validity@20", "validity@60"} <= set(found["redrafting"]["metrics"])
 
 
-def test_the_report_holds_generation_and_differences(done: Path, recipes):
+def test_the_report_holds_all_results_and_differences(done: Path, recipes):
     report = json.loads((done / "comparison.json").read_text())
     assert report["recipes"] == recipes
-    for result, method in zip(report["results"], EXPERIMENTS, strict=True):
-        path = done / "results" / "molecules" / f"generation-{method}.json"
-        assert json.loads(path.read_text()) == result
+    rows = zip(report["results"], report["others"], EXPERIMENTS.items(), strict=True)
+    for generation, others, (method, experiments) in rows:
+        assert generation["experiment"] == "generation"
+        found = {result["experiment"]: result for result in (generation, *others)}
+        assert set(found) == experiments and len(others) == len(experiments) - 1
+        for name, result in found.items():
+            path = done / "results" / "molecules" / f"{name}-{method}.json"
+            assert json.loads(path.read_text()) == result
     for row in report["differences"]:
         first, other = (
             json.loads((done / "results/molecules" / f"{row['experiment']}-{m}.json").read_text())
@@ -121,6 +127,18 @@ def test_the_report_holds_generation_and_differences(done: Path, recipes):
         assert row["low"] <= row["value"] <= row["high"]
     metrics = [row["metric"] for row in report["differences"]]
     assert metrics[0] == "validity" and "exact_recovery@40" in metrics
+
+
+def test_every_number_is_shown_beside_the_differences(done: Path, capsys):
+    report = json.loads((done / "comparison.json").read_text())
+    comparison_table(report)
+    tables = {table.split("  ")[0]: table for table in capsys.readouterr().out.split("\n\n")}
+    for generation, others in zip(report["results"], report["others"], strict=True):
+        for result in (generation, *others):
+            for metric, estimate in result["metrics"].items():
+                shown = tables[f"{result['experiment']}: {metric}"]
+                assert with_interval(estimate) in shown, metric
+    assert "less " in tables["redrafting: exact_recovery@40"]
 
 
 def test_samples_are_what_was_measured(done: Path):

@@ -3,7 +3,7 @@
 OUT/NAME/             the run of a recipe
 OUT/NAME.drawn/       all that is measured of it: a few megabytes
 OUT/results/          its numbers
-OUT/comparison.json   how all generate, and how far each recipe is from the first
+OUT/comparison.json   the same in one file, and how far each recipe is from the first
 
 What is there is not done again, so that a comparison goes on where it stopped, also on another
 machine: `draw` where the GPU is, copy NAME.drawn without the run, `measure` where RDKit or a judge
@@ -148,7 +148,8 @@ def measure(
             results.write(result, out / "results", variant)
     report = {
         "recipes": [entry.name for entry in entries],
-        "results": [own.results[0] for own in measured],
+        "results": [own.results[0] for own in measured],  # how each generates
+        "others": [own.results[1:] for own in measured],
         "differences": list(differences(entries, measured)),
     }
     put(report_path(entries, out), (json.dumps(report, indent=1) + "\n").encode())

@@ -23,11 +23,13 @@ def comparison_table(report: Mapping[str, Any]) -> None:
     console = new_console()
     names = dict(zip(report["recipes"], shortened(report["recipes"]), strict=True))
     numbers: dict[str, dict[str, dict[str, str]]] = {"training": {}}
-    for recipe, result in zip(report["recipes"], report["results"], strict=True):
-        numbers["training"][recipe] = {"steps": f"{result['steps']:,}"}
-        for metric, estimate in result["metrics"].items():
-            title = f"{result['experiment']}: {metric}"
-            numbers.setdefault(title, {})[recipe] = {"value": with_interval(estimate)}
+    measured = zip(report["recipes"], report["results"], report["others"], strict=True)
+    for recipe, generation, others in measured:
+        numbers["training"][recipe] = {"steps": f"{generation['steps']:,}"}
+        for result in (generation, *others):
+            for metric, estimate in result["metrics"].items():
+                title = f"{result['experiment']}: {metric}"
+                numbers.setdefault(title, {})[recipe] = {"value": with_interval(estimate)}
     for row in report["differences"]:
         cells = numbers.setdefault(f"{row['experiment']}: {row['metric']}", {})
         apart = ("over", "") if is_ratio(row["metric"]) else ("less", "+")
