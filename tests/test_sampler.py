@@ -384,10 +384,11 @@ def test_a_batch_of_one_equals_its_row_of_a_batch_of_many(name, time):
 # Temperature and top-p
 
 
+@pytest.mark.parametrize("temperature", [0.0, 5e-324])
 @pytest.mark.parametrize("name", PROCESSES)
-def test_temperature_zero_believes_in_the_most_probable_alone(name):
+def test_temperature_zero_believes_in_the_most_probable_alone(name, temperature):
     process, denoiser = make_process(name), make_denoiser()
-    sampler = make_sampler(process, denoiser, temperature=0.0)
+    sampler = make_sampler(process, denoiser, temperature=temperature)
     before = process.prior(canvas(torch.full((4,), 6)), seeded())
     x, seen = trace(sampler.sample, before, generator=seeded())
     for step in seen:

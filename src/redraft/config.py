@@ -4,7 +4,6 @@ Nothing here imports torch, so that `--help` answers at once.
 """
 
 import dataclasses
-import math
 import tomllib
 import types
 import typing
@@ -20,8 +19,24 @@ def check(condition: bool, message: str) -> None:
         raise UserError(message)
 
 
-def check_seed(seed: int) -> None:
-    check(0 <= seed < 2**63, f"seed must be from 0 to 2^63 - 1, got {seed}")
+def check_numbers(found: Any, where: str = "") -> None:
+    """All numbers of a dataclass, and of those inside it, can be computed with."""
+    for name, value in vars(found).items():
+        if dataclasses.is_dataclass(value):
+            check_numbers(value, f"{where}{name}.")
+        for number in value if isinstance(value, tuple) else (value,):
+            check_number(f"{where}{name}", number)
+
+
+def check_number(name: str, value: Any) -> None:
+    """A seed has 63 bits; any other number is finite, and small enough to be added and squared."""
+    if not isinstance(value, int | float):
+        return
+    if name.endswith("seed"):
+        check(0 <= value < 2**63, f"{name} must be from 0 to 2^63 - 1, got {value}")
+    else:
+        fits = abs(value) < 10**18
+        check(fits, f"{name} must be a finite number of at most 18 digits, got {value}")
 
 
 @dataclass(frozen=True)
@@ -51,7 +66,10 @@ class DataConfig:
     its own."""
 
     def __post_init__(self):
-        check(self.vocabulary >= 6, f"data.vocabulary must be at least 6, got {self.vocabulary}")
+        check(
+            6 <= self.vocabulary <= 10**6,
+            f"data.vocabulary must be from 6 to {10**6}, got {self.vocabulary}",
+        )
         check(
             self.max_length is None or self.max_length >= 2,
             f"data.max_length must be at least 2, got {self.max_length}",
@@ -117,9 +135,12 @@ class DenoiserConfig:
     """Whether log q(x_t | x_0) is added to its logits, so that it need not learn the noise."""
 
     def __post_init__(self):
-        for name in ("width", "layers", "heads"):
+        for name in ("width", "heads"):
             value = getattr(self, name)
             check(value >= 1, f"denoiser.{name} must be at least 1, got {value}")
+        check(
+            1 <= self.layers <= 1000, f"denoiser.layers must be from 1 to 1000, got {self.layers}"
+        )
         head, rest = divmod(self.width, self.heads)
         check(
             rest == 0 and head % 2 == 0,
@@ -207,10 +228,7 @@ class TrainConfig:
             f"train.batch must be a multiple of train.accumulate, got {self.batch} and "
             f"{self.accumulate}",
         )
-        check(
-            0 <= self.auxiliary < math.inf,
-            f"train.auxiliary must be at least 0, got {self.auxiliary}",
-        )
+        check(self.auxiliary >= 0, f"train.auxiliary must be at least 0, got {self.auxiliary}")
         check(0 <= self.ema < 1, f"train.ema must be in [0, 1), got {self.ema}")
         check(self.log_every >= 1, f"train.log_every must be at least 1, got {self.log_every}")
         check(self.save_every >= 1, f"train.save_every must be at least 1, got {self.save_every}")
@@ -256,7 +274,7 @@ class LeaderConfig:
 
     def __post_init__(self):
         check(self.block >= 1, f"leader.block must be at least 1, got {self.block}")
-        check(self.probes >= 2, f"leader.probes must be at least 2, got {self.probes}")
+        check(2 <= self.probes <= 1000, f"leader.probes must be from 2 to 1000, got {self.probes}")
         check(self.gamma > 0, f"leader.gamma must be above 0, got {self.gamma}")
         check(self.batch >= 1, f"leader.batch must be at least 1, got {self.batch}")
         check(self.clip_reward > 0, f"leader.clip_reward must be above 0, got {self.clip_reward}")
@@ -305,7 +323,12 @@ class Config:
     fldd: FlddConfig = field(default_factory=FlddConfig)
 
     def __post_init__(self):
-        check_seed(self.seed)
+        check_numbers(self)
+        rank, width = self.noise.rank, self.denoiser.width
+        check(
+            rank is None or rank <= width,
+            f"noise.rank must be at most denoiser.width, got {rank} and {width}",
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -334,6 +357,7 @@ def _build(cls: type, values: dict[str, Any], where: str, base: Any = None) -> A
 
 def _coerce(kind: Any, value: Any, path: str) -> Any:
     """`value` as the annotated type, or one sentence that says what is accepted."""
+    check_number(path, value)
     origin, options = typing.get_origin(kind), typing.get_args(kind)
     if origin is Literal:
         if value not in options:
@@ -381,8 +405,10 @@ def read_recipe(name: str | Path) -> Config:
     if not path.is_file():
         raise UserError(f"no recipe file at {path}; recipes by name: {', '.join(recipe_names())}")
     try:
-        return Config.from_dict(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # a number of thousands of digits is one, too
         raise UserError(f"{path} is not a TOML file: {error}") from None
+    try:
+        return Config.from_dict(values)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None

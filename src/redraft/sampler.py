@@ -237,7 +237,7 @@ class Sampler:
     def predict(self, x: Tensor, t: Tensor, padded: bool, belief: Tensor | None = None) -> Tensor:
         """p(x_0 | x_t), (B, L, V), shaped by temperature and top-p."""
         log_p = predict(self.network, self.process, x, t, padded, belief)
-        if self.temperature == 0:
+        if self.temperature < 1e-18:  # below, quotients may be too large for a float
             return torch.zeros_like(log_p).scatter(-1, log_p.argmax(-1, keepdim=True), 1)
         p = (log_p / self.temperature).softmax(-1)
         return nucleus(p, self.top_p) if self.top_p < 1 else p

@@ -11,7 +11,6 @@ torch is imported only when something runs, so that `--help` answers at once.
 
 import io
 import re
-from collections.abc import Callable
 from contextlib import redirect_stderr
 from itertools import dropwhile, takewhile
 from operator import not_
@@ -25,10 +24,10 @@ from redraft.commands.measuring import Bench, Compare, Evaluate, Noise
 from redraft.commands.playlist import Playlist
 from redraft.commands.reporting import Report
 from redraft.commands.serving import Serve
-from redraft.config import check_seed
+from redraft.config import check_numbers
 from redraft.errors import UserError
 
-COMMANDS: dict[str, Callable[..., Any]] = {
+COMMANDS: dict[str, Any] = {
     "quickstart": Quickstart,
     "data": Data,
     "train": Train,
@@ -60,8 +59,7 @@ def run(word: str, arguments: list[str]) -> None:
         raise UserError(
             f"{in_one_sentence(complaint.getvalue())} (redraft {word} --help)"
         ) from None
-    if (seed := getattr(parsed, "seed", None)) is not None:
-        check_seed(seed)
+    check_numbers(parsed)
     parsed.run()
 
 

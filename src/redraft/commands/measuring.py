@@ -330,9 +330,11 @@ class Bench:
             (self.vocabulary is None) == (self.length is None),
             "--vocabulary and --length go together, got only one of them",
         )
-        for name, value, least in (("vocabulary", self.vocabulary, 6), ("length", self.length, 2)):
+        for name, least, most in (("vocabulary", 6, 10**6), ("length", 2, 10**5)):
+            value = getattr(self, name)
             check(
-                value is None or value >= least, f"--{name} must be at least {least}, got {value}"
+                value is None or least <= value <= most,
+                f"--{name} must be in {least}..{most}, got {value}",
             )
         check(self.data is None or self.length is None, "give --data or --length, got both")
         if self.data is None:

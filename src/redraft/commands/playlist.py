@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
+from tyro.conf import Positional, arg, subcommand
 
 from redraft.commands.drawing import Drawing, progress, standard_input
 from redraft.errors import NotFound, UserError
@@ -116,16 +116,8 @@ class Repair(Curating):
             raise NotFound(f"nothing could be redrafted in {found.draws:,} draws")
 
 
-@dataclass
-class Playlist:
-    """Continue a playlist, or repair it; in artists and titles."""
-
-    what: OmitArgPrefixes[
-        Annotated[Continue, subcommand("continue")] | Annotated[Repair, subcommand("repair")]
-    ]
-
-    def run(self) -> None:
-        self.what.run()
+Playlist = Annotated[Continue, subcommand("continue")] | Annotated[Repair, subcommand("repair")]
+"""Either of them."""
 
 
 def places_of(text: str) -> list[int]:
