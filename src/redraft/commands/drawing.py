@@ -36,7 +36,7 @@ class Drawing:
     model: Annotated[Positional[str], arg(metavar="MODEL")]
     """A run folder, a shipped model or a hub id."""
     steps: int | None = None
-    """Reverse steps; all of the model's by default."""
+    """Reverse steps; by default all of the model's."""
     temperature: float = 1.0
     """Below 1 plays safe, 0 takes the most probable."""
     top_p: float = 1.0
@@ -46,9 +46,9 @@ class Drawing:
     mistakes, at the price of variety. By default 0.5 in `sample` where the noise allows it, else 0.
     """
     seed: int | None = None
-    """Same seed, same output."""
+    """Seed of what is drawn: same seed, same output."""
     device: str = "auto"
-    """cpu, cuda, or auto."""
+    """cpu, cuda, or auto: the GPU where there is one."""
 
     def load(self) -> "Model":
         from redraft.model import load
@@ -74,13 +74,13 @@ class Sample(Drawing):
     model: Annotated[Positional[str], arg(metavar="[MODEL]")] = SHIPPED
     """A run folder, a shipped model or a hub id."""
     n: Annotated[int, arg(aliases=["-n"])] = 16
-    """How many."""
+    """How many sequences."""
     length: int | None = None
     """Length in tokens, the end included; by default drawn as in the training data."""
     valid: bool = False
     """Molecules: only valid ones, no two the same; the rest is drawn again."""
     out: Path | None = None
-    """Molecules: a file .smi or .csv, or .sdf with --valid, instead of standard output."""
+    """Molecules: file to write, .smi or .csv, or .sdf with --valid, instead of standard output."""
     draw: Path | None = None
     """Molecules: also draw them, as .svg or .png; goes with --valid."""
 
@@ -132,7 +132,7 @@ class Redrawing(Drawing):
 
     texts: Annotated[Positional[tuple[str, ...]], arg(metavar="TEXT...")] = ()
     """Sequences; by default every line of standard input."""
-    model: str = SHIPPED
+    model: Annotated[str, arg(metavar="MODEL")] = SHIPPED
     """A run folder, a shipped model or a hub id; a run folder may also stand before TEXT."""
 
     def __post_init__(self) -> None:
@@ -149,7 +149,7 @@ class Infill(Redrawing):
     """
 
     n: Annotated[int, arg(aliases=["-n"])] = 1
-    """How many alternatives."""
+    """How many alternatives of each."""
 
     def run(self) -> None:
         model = self.load()
@@ -210,7 +210,7 @@ class Repair:
     items: Annotated[Positional[tuple[str, ...]], arg(metavar="SMILES|FILE...")] = ()
     """SMILES, or files with one a line; by default standard input. What follows a blank or a comma
     is taken for a name."""
-    model: str = SHIPPED
+    model: Annotated[str, arg(metavar="MODEL")] = SHIPPED
     """A run folder, a shipped model or a hub id; a run folder may also stand before SMILES."""
     format: Literal["tsv", "smiles", "json"] = "tsv"
     """tsv: result, status, edits, sure, given, remark; smiles: valid results alone; json: one
@@ -218,9 +218,9 @@ class Repair:
     drafts: int = 8
     """Revisions tried of each start at each strength, where one edit is not enough."""
     seed: int | None = None
-    """Same seed, same output."""
+    """Seed of what is drawn: same seed, same output."""
     device: str = "auto"
-    """cpu, cuda, or auto."""
+    """cpu, cuda, or auto: the GPU where there is one."""
 
     def __post_init__(self) -> None:
         self.model, self.items = model_before(self.items, self.model)

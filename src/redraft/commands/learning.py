@@ -23,7 +23,7 @@ class Quickstart:
     out: Path = Path("quickstart")
     """Folder for the model and the figures; an older one of the same name is replaced."""
     seed: int = 0
-    """Seed of everything random."""
+    """Seed of weights, batches, noise and samples."""
 
     def run(self) -> None:
         from redraft.quickstart import quickstart
@@ -137,7 +137,7 @@ class Train:
     tokenizer: str | None = None
     """Take --data for lines, whatever the recipe, and cut them so: chars, words, bpe or smiles."""
     out: Path | None = None
-    """Run folder; by default a new one under runs/."""
+    """Folder for the run; by default a new one under runs/."""
     resume: str | None = None
     """Continue a run folder, or `auto`: --out or else the newest under runs/."""
     config: Annotated[Config, arg(name="")] = field(default_factory=Config)

@@ -62,12 +62,12 @@ class Evaluate(Drawing):
     """A file of what was generated before, instead: molecules one a line, stories .jsonl or
     .txt."""
     fcd: bool = False
-    """Molecules generated: also the Frechet ChemNet distance to all unseen ones (redraft[fcd])."""
+    """Molecules: also the Frechet ChemNet distance of new to all unseen ones (redraft[fcd])."""
     judge: str | None = None
-    """Stories generated: a language model whose perplexity is told (redraft[judge]): smollm2, gpt2
-    or another hub id, a folder; by default gpt2 where it can be had, else smollm2."""
+    """Stories: a language model whose perplexity of new ones is told (redraft[judge]): smollm2,
+    gpt2 or another hub id, a folder; by default gpt2 where it can be had, else smollm2."""
     data: str | None = None
-    """Where the training data lie, if not where they lay."""
+    """Another place of the training data than the run's."""
     variant: str | None = None
     """A name for what is not the plain setting: other steps, temperature, top-p, renewal; or
     for this run's numbers, beside those of others."""
@@ -153,13 +153,14 @@ class Noise:
     """
 
     model: Annotated[Positional[str], arg(metavar="MODEL")]
-    """A run folder, or the NAME.drawn that `redraft compare` leaves beside it."""
+    """A run folder, a shipped model or a hub id; or the NAME.drawn that `redraft compare` leaves
+    beside a run."""
     out: Path = Path("results")
     """Folder for the JSON file and the figure."""
     variant: str | None = None
-    """A name for this run's, beside those of others."""
+    """A name for this run's numbers, beside those of others."""
     seed: int = 0
-    """Of the intervals."""
+    """Seed of the intervals."""
 
     def run(self) -> None:
         from redraft.evaluation import results
@@ -209,30 +210,31 @@ class Compare:
     """
 
     recipes: Annotated[Positional[tuple[str, ...]], arg(metavar="RECIPE...")]
-    """Recipes by name or file, of one domain; differences are to the first."""
+    """Recipes by name (tiny/vsdd) or TOML files, of one domain; differences are to the first."""
     seconds: float | None = None
     """Seconds of training for each, instead of what the recipes say."""
     n: Annotated[int | None, arg(aliases=["-n"])] = None
-    """Samples of each: by default 15,000 molecules, 1,000 stories, or 500 playlists continued."""
+    """How many samples of each: by default 15,000 molecules, 1,000 stories, or 500 playlists
+    continued."""
     fewer: int | None = None
-    """Molecules of each by 5, 10 and 25 steps: by default 3,000, at most n."""
+    """Molecules: how many of each by 5, 10 and 25 steps; by default 3,000, at most n."""
     renewed: int | None = None
-    """Molecules of each with the last 50, 75 and 100 % of the steps renewed: by default 15,000, at
-    most n."""
+    """Molecules: how many of each with the last 50, 75 and 100 % of the steps renewed; by default
+    15,000, at most n."""
     redrafts: int | None = None
-    """Unseen ones: by default 1,000 molecules noised and brought back, 200 stories edited, or 200
-    playlists repaired."""
+    """How many unseen ones: by default 1,000 molecules noised and brought back, 200 stories edited,
+    or 200 playlists repaired."""
     bound: int | None = None
-    """Unseen stories or playlists on which the exact bound is computed: by default 500."""
+    """Stories or playlists: on how many unseen ones the exact bound is computed; by default 500."""
     draws: int | None = None
-    """Of the next tracks of each playlist: by default 20."""
+    """Playlists: draws of the next tracks of each, by default 20."""
     fcd: bool = False
-    """Also the Frechet ChemNet distance of new molecules to all unseen ones (redraft[fcd])."""
+    """Molecules: also the Frechet ChemNet distance of new to all unseen ones (redraft[fcd])."""
     judge: str | None = None
-    """Of stories, a language model: smollm2, gpt2 or another hub id, a folder; by default gpt2
-    where it can be had, else smollm2."""
+    """Stories: a language model whose perplexity of new ones is told (redraft[judge]): smollm2,
+    gpt2 or another hub id, a folder; by default gpt2 where it can be had, else smollm2."""
     seed: int = 0
-    """Of weights, batches, noise and samples."""
+    """Seed of weights, batches, noise and samples."""
     data: str | None = None
     """Another data file than the recipes'."""
     out: Path = Path("comparison")
@@ -284,7 +286,8 @@ class Bench:
     """train: a step by parts; sample: sequences a second; kernel: building learned noise;
     checkpoint: what saving adds to a run; agreement: losses of compiled and of plain steps."""
     recipe: str = "tiny/vsdd"
-    """Denoiser, batch and data, by a recipe's name or file; methods take turns in it."""
+    """A recipe by name (tiny/vsdd) or a TOML file, for denoiser, batch and data; methods take turns
+    in it."""
     methods: tuple[str, ...] = ()
     """Methods to hold against mdlm; by default all."""
     data: str | None = None

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class Curating(Drawing):
     """What both take."""
 
-    model: Annotated[str, arg(metavar="RUN")]
-    """A run folder or a hub id of a model of playlists."""
+    model: Annotated[str, arg(metavar="MODEL")]
+    """A run folder or a hub id, of a model of playlists."""
     playlist: Annotated[Positional[str], arg(metavar="[PLAYLIST]")] = "-"
     """A file with a track a line, as an id or "artist - title", or with a JSON list of them; by
     default standard input."""
@@ -100,9 +100,10 @@ class Repair(Curating):
     """
 
     at: str | None = None
-    """Places to redraft instead of repeated tracks, from 1 on, such as 3,7."""
+    """Places to re-draft instead of repeated tracks, from 1 on, such as 3,7."""
     strength: float = 1.0
-    """1 forgets the track that stands there; the lower, the more what comes is like it."""
+    """How far to go: 1 forgets the track that stands there; the lower, the more what comes is like
+    it."""
 
     def run(self) -> None:
         places = None if self.at is None else places_of(self.at)

@@ -25,7 +25,7 @@ class Report:
     runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN...")]
     """Run folders, the NAME.drawn of `redraft compare`, or folders that hold several of them."""
     out: Annotated[Path, arg(aliases=["-o"])] = Path("report.html")
-    """The file to write."""
+    """File to write."""
     figures: Path | None = None
     """Folder for the figures as SVG and PNG files, too."""
     samples: int = 12

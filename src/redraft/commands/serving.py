@@ -29,7 +29,7 @@ class Serve:
     anyone_may_connect: bool = False
     """Let everybody who reaches this machine use the models: no password, no encryption."""
     device: str = "auto"
-    """cpu, cuda, or auto."""
+    """cpu, cuda, or auto: the GPU where there is one."""
 
     def run(self) -> None:
         check(
