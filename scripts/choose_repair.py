@@ -15,7 +15,6 @@ from pathlib import Path
 
 import redraft
 from redraft import Model
-from redraft.data.molecules import canonical_or_none
 from redraft.evaluation import results
 from redraft.evaluation.statistics import Estimate
 from redraft.experiments.data import dataset_of
@@ -42,7 +41,7 @@ def measured(repairer: Repairer, cases: Sequence[Case]) -> dict[str, Estimate]:
 
 def main(name: str, n: int, seed: int) -> None:
     model = redraft.load(name, "cpu")
-    repairer = Repairer(model.sampler(), model.tokenizer, canonical_or_none, model.longest)
+    repairer = model.repairer()
     cases = held_out(model, n, seed)
     metrics: dict[str, Estimate] = {}
     for level in LEVELS:

@@ -190,18 +190,21 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
         ['c1ccccc1', 'CCO']
         """
         check(not isinstance(items, str), "repair takes a list of items, got a single string")
-        repairer = Repairer(
+        repairer, seed = self.repairer(drafts, **options), fixed(seed)
+        return (
+            repairer.repair(item, self._generator(seed, number))
+            for number, item in enumerate(items)
+        )
+
+    def repairer(self, drafts: int = 8, **options: Any) -> Repairer:
+        """What `repair` repairs with."""
+        return Repairer(
             self.sampler(**options),
             self.tokenizer,
             self._canonical("repair"),
             longest=self.longest,
             drafts=drafts,
             batch=self.batch,
-        )
-        seed = fixed(seed)
-        return (
-            repairer.repair(item, self._generator(seed, number))
-            for number, item in enumerate(items)
         )
 
     def save(self, folder: str | Path, compact: bool = False) -> None:

@@ -15,7 +15,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -263,24 +263,35 @@ class Curator:
         callback: Callback | None = None,
     ) -> Continued:
         """The n tracks that are most often drawn to come next, and so many after them."""
-        require(tracks)
-        room = self.most - data.LEAST
-        check(1 <= n <= room, f"n must be in 1..{room}, got {n}")
         check(alternatives >= 0, f"alternatives must be at least 0, got {alternatives}")
-        read = tracks[-(self.most - n) :]
-        row = np.array([*self.tokenizer.ids(read), *[MASK] * n * self.tokenizer.width])
-        found = self._drawn(row, row == MASK, fixed(seed), callback)
-        ends = [triplets[-n:] for triplets in found]
+        ends = self.following(tracks, n, seed=seed, callback=callback)
         known = [bool(self.tokenizer.tracks(triplet)) for end in ends for triplet in end]
         best = [self._proposal(vote) for vote in self.votes(ends, tracks)]
         return Continued(
             given=len(tracks),
-            read=len(read),
+            read=min(len(tracks), self.most - n),
             draws=self.draws,
             known=float(np.mean(known)),
             tracks=best[:n],
             alternatives=best[n : n + alternatives],
         )
+
+    def following(
+        self,
+        tracks: Sequence[int],
+        n: int,
+        *,
+        seed: int | None = None,
+        callback: Callback | None = None,
+    ) -> list[list[Codes]]:
+        """The codes of n tracks to come next, of every draw."""
+        require(tracks)
+        room = self.most - data.LEAST
+        check(1 <= n <= room, f"n must be in 1..{room}, got {n}")
+        read = tracks[-(self.most - n) :]
+        row = np.array([*self.tokenizer.ids(read), *[MASK] * n * self.tokenizer.width])
+        found = self._drawn(row, row == MASK, fixed(seed), callback)
+        return [triplets[-n:] for triplets in found]
 
     def repaired(
         self,
@@ -299,17 +310,32 @@ class Curator:
         require(tracks)
         check(0 < strength <= 1, f"strength must be above 0 and at most 1, got {strength}")
         reasons = self.repeats(tracks) if at is None else chosen(at, len(tracks))
-        seed, after, settled = fixed(seed), list(tracks), dict[int, Vote | None]()
-        for window, places in windows_of(sorted(reasons), len(tracks), self.most):
-            row = np.array(self.tokenizer.ids([after[i] for i in window]))
-            hidden = [i in reasons and i not in settled for i in window]
-            free = np.repeat(hidden, self.tokenizer.width)
-            found = self._drawn(row, free, seed + places[0], callback, strength)
-            for place in places:
-                votes = self.votes([[draw[place - window.start]] for draw in found], after)
-                settled[place] = votes[0] if votes else None
-                after[place] = votes[0].track if votes else after[place]
+        settled, after = dict[int, Vote | None](), list(tracks)
+        for place, votes in self.redrawn(tracks, reasons, strength, seed=seed, callback=callback):
+            settled[place] = votes[0] if votes else None
+            after[place] = votes[0].track if votes else after[place]
         return self._told(tracks, after, reasons, settled)
+
+    def redrawn(
+        self,
+        tracks: Sequence[int],
+        places: Iterable[int],
+        strength: float = 1.0,
+        *,
+        seed: int | None = None,
+        callback: Callback | None = None,
+    ) -> Iterator[tuple[int, list[Vote]]]:
+        """Places in order, from 0 on, each with its votes; the best stands there for the next."""
+        seed, after, left = fixed(seed), list(tracks), set(places)
+        for window, own in windows_of(sorted(left), len(tracks), self.most):
+            row = np.array(self.tokenizer.ids([after[i] for i in window]))
+            free = np.repeat([i in left for i in window], self.tokenizer.width)
+            found = self._drawn(row, free, seed + own[0], callback, strength)
+            for place in own:
+                votes = self.votes([[draw[place - window.start]] for draw in found], after)
+                after[place] = votes[0].track if votes else after[place]
+                left.remove(place)
+                yield place, votes
 
     def repeats(self, tracks: Sequence[int]) -> dict[int, str]:
         """Places whose track was there before."""

@@ -141,14 +141,8 @@ def candidate(smiles: str, svg: str | None, reference: str | None, **more: Any) 
 def repair(model: Model, ask: forms.Repair, job: Job) -> None:
     """The search as it goes: what is put to the parser, and revisions where edits do not help."""
     search = Search(model, Film(job, sight(model)))
-    repairer = Watched(
-        model.sampler(),
-        model.tokenizer,
-        search.canonical,
-        longest=model.longest,
-        batch=model.batch,
-        watch=search.revised,
-    )
+    eyes = {"canonical": search.canonical, "watch": search.revised}
+    repairer = Watched(**vars(model.repairer()) | eyes)
     generator = torch.Generator(model.device).manual_seed(fixed(ask.seed))
     first = repairer.repair(ask.smiles, generator)
     if first.result is None:

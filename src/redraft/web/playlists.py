@@ -97,8 +97,8 @@ def continued(library: Library, ask: forms.Continue, job: Job) -> None:
     curator, given = library.curator(ask), len(ask.tracks)
     read = min(given, curator.most - ask.n)
     draws = Draws(library, job, range(given, given + ask.n), start=given - read)
-    curator.continued(ask.tracks, ask.n, seed=ask.seed, callback=draws.step)
-    votes = curator.votes(draws.film.ids, ask.tracks)[: ask.n + MORE]
+    ends = curator.following(ask.tracks, ask.n, seed=ask.seed, callback=draws.step)
+    votes = curator.votes(ends, ask.tracks)[: ask.n + MORE]
     whole = f"all {given}" if read == given else f"the last {read} of {given}"
     note = f"Shares of {ask.draws} draws, given {whole} tracks."
     job.say("done", candidates=[draws.candidate(vote) for vote in votes], note=note)
@@ -107,18 +107,14 @@ def continued(library: Library, ask: forms.Continue, job: Job) -> None:
 def redrafted(library: Library, ask: forms.Redraft, job: Job) -> None:
     """Other tracks for places that are named, or else where one comes again."""
     curator = library.curator(ask)
-    places = sorted({*ask.at}) or [place + 1 for place in curator.repeats(ask.tracks)]
+    places = sorted({place - 1 for place in ask.at}) or [*curator.repeats(ask.tracks)]
     if not places:
         note = "No track comes again: mark those that are to be redrafted."
         job.say("done", candidates=[], note=note)
         return
-    draws = Draws(library, job, [place - 1 for place in places])
-    curator.repaired(ask.tracks, places, ask.strength, seed=ask.seed, callback=draws.step)
-    after, found = list(ask.tracks), []
-    for n, place in enumerate(draws.places):
-        votes = curator.votes([[row[n]] for row in draws.film.ids], after)[: 1 + MORE]
-        found += [draws.candidate(vote, place) for vote in votes]
-        after[place] = votes[0].track if votes else after[place]
+    draws, seed = Draws(library, job, places), ask.seed
+    voted = curator.redrawn(ask.tracks, places, ask.strength, seed=seed, callback=draws.step)
+    found = [draws.candidate(vote, place) for place, own in voted for vote in own[: 1 + MORE]]
     done = len({one["place"] for one in found})
     note = f"{done} of {len(places)} places redrafted; shares of {ask.draws} draws."
     job.say("done", candidates=found, note=note)
