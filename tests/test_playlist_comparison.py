@@ -25,6 +25,7 @@ from redraft.experiments.data import dataset_of
 from redraft.experiments.domain import Asked
 from redraft.experiments.playlists import Amounts, Columns, Windows
 from redraft.methods import METHODS
+from redraft.report.runs import as_text, gather, track_names
 from redraft.tokenizers.base import EOS, MASK
 
 AMOUNTS = Amounts(samples=7, draws=3, redrafts=4, bound=5)
@@ -140,6 +141,23 @@ def test_every_experiment_leaves_a_result(done: Path):
         assert chance["known_tracks@energy"]["value"] == 1
         same = "smoothness_corrupted@transition"
         assert chance[same] == mended["metrics"][same]
+
+
+def test_a_report_calls_tracks_by_their_names(done: Path, monkeypatch, tmp_path):
+    """Where the playlists are at hand that the run has learned from; else by their codes."""
+    run, *_ = gather([done], Path("/nowhere"), 0)
+    called, codes = track_names(run), data.prepared().codes(run.config.data.codes).tolist()
+    assert called is not None and isinstance(run.drawn, experiment.Drawn)
+    known = data.prepared().catalogue()
+    for track in range(0, TRACKS, 7):
+        most_played = codes.index(codes[track])
+        assert called(tuple(codes[track])) == known.name(most_played)
+    assert called((None, 1, 2)) == "None·1·2"
+    first = run.drawn.continued()[0].draws[0]
+    assert run.samples[0] == as_text(first, called)
+    monkeypatch.setenv("REDRAFT_CACHE", str(tmp_path))
+    run, *_ = gather([done], Path("/nowhere"), 0)
+    assert run.samples[0] == as_text(first)
 
 
 def test_differences_are_those_of_the_results(done: Path, recipes):

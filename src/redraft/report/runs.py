@@ -13,17 +13,22 @@ from typing import Any, NamedTuple
 
 from redraft import checkpoint
 from redraft.config import Config, check
+from redraft.data import playlists
 from redraft.errors import UserError
-from redraft.evaluation.results import belongs, named, recipe_of
+from redraft.evaluation.results import Run, belongs, named, recipe_of
 from redraft.experiments import drawn, noise
+from redraft.experiments.data import dataset_of
 from redraft.experiments.domain import Drawn, read_lines
 from redraft.experiments.noise import Kernel, kernel_of
 from redraft.folder import MANIFEST, explained, read_json
 from redraft.model import Model
+from redraft.playlist import Names
 from redraft.report.comparisons import Result
 from redraft.report.learning import Row
 from redraft.report.markup import Album
 from redraft.report.style import LOOKS, look
+from redraft.tokenizers import SemanticIdTokenizer
+from redraft.tokenizers.semantic_id import Codes
 
 DRAWN = ".drawn"
 
@@ -113,7 +118,9 @@ def read(folder: Path, n: int) -> Reported:
     model = Model(checkpoint.load(folder, str(checkpoint.device_of("auto"))))
     commit = read_json(folder / "config.json").get("commit")
     facts = {"recipe": recipe_of(model.config), "commit": commit}
-    samples = list(map(as_text, model.sample(n, seed=model.config.seed))) if n else []
+    items = model.sample(n, seed=model.config.seed) if n else []
+    called = track_names(model.trained) if items else None
+    samples = [as_text(item, called) for item in items]
     curves = curves_in(folder / drawn.CURVES)
     summary = facts | model.trained.summary
     return Reported(folder, model.config, summary, curves, kernel_of(model), samples)
@@ -124,15 +131,49 @@ def curves_in(path: Path) -> list[Row]:
         return [json.loads(line) for line in read_lines(path)] if path.is_file() else []
 
 
-def as_text(item: Any) -> str:
-    """A sample; tracks of a playlist are their codes."""
-    return item if isinstance(item, str) else "  ".join("·".join(map(str, part)) for part in item)
+Called = Callable[[Codes], str]
+"""What the track of some codes is called."""
+
+
+def as_text(item: Any, called: Called | None = None) -> str:
+    """A sample; tracks of a playlist are called by their names, or else by their codes."""
+    if isinstance(item, str):
+        return item
+    return " / ".join(map(called, item)) if called else "  ".join(map(as_codes, item))
+
+
+def as_codes(codes: Codes) -> str:
+    return "·".join(map(str, codes))
+
+
+def track_names(run: Run) -> Called | None:
+    """Those of prepared playlists, where they lie here and are what the run has learned from."""
+    if run.config.data.file != playlists.NAME:
+        return None
+    try:
+        tokenizer = dataset_of(run).tokenizer
+        names = Names(playlists.prepared().catalogue())
+    except UserError:
+        return None
+    assert isinstance(tokenizer, SemanticIdTokenizer)
+
+    def called(codes: Codes) -> str:
+        tracks = tokenizer.tracks(codes)
+        return str(names[tracks[0]]) if tracks else as_codes(codes)
+
+    return called
+
+
+def following(own: Any) -> list[str]:
+    """The first draw of what follows each unseen playlist."""
+    called = track_names(own)
+    return [as_text(row.draws[0], called) for row in own.continued()]
 
 
 SAMPLES: dict[str, Callable[[Any], list[str]]] = {
     "molecules": lambda own: own.samples(),
     "stories": lambda own: own.samples(),
-    "playlists": lambda own: [as_text(row.draws[0]) for row in own.continued()],
+    "playlists": following,
 }
 """What was generated, by domain; of playlists, what follows an unseen one."""
 

@@ -185,9 +185,10 @@ def lines(told: Told, run: Reported, what: str = "samples, none of them chosen")
 
 
 def playlists(told: Told, run: Reported) -> Html:
-    """Tracks by their codes: what was drawn holds no titles."""
-    what = "samples" if run.drawn is None else "unseen playlists, and what was drawn to follow each"
-    return lines(told, run, f"{what}; a track is its codes, a number a level")
+    """Tracks by their names where these are at hand: what was drawn holds codes alone."""
+    what = "samples" if run.drawn is None else "draws of what follows unseen playlists"
+    track = "a track is the most played one of its codes, or else its codes, a number a level"
+    return lines(told, run, f"{what}; {track}")
 
 
 SHOWN: dict[str, Callable[[Told, Reported], Html]] = {
