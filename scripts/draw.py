@@ -1,11 +1,11 @@
 """Train recipes and draw from them, one after the other, where PyTorch is and little else.
 
-    PYTHONPATH=src python scripts/draw.py OUT SEED:RECIPE... [--samples 100 ...]
+    PYTHONPATH=src python scripts/draw.py OUT SEED:RECIPE... [-n 100 ...]
 
 What `redraft compare` does on the machine with the GPU, without its command line, RDKit or a judge.
 Every recipe leaves OUT/NAME.tar.gz, a few megabytes: unpack them in one folder elsewhere, and
 
-    redraft compare RECIPE... --seed SEED --out FOLDER
+    redraft compare RECIPE... --seed SEED --out FOLDER [-n 100 ...]
 
 measures them. One that fails does not keep the next from its turn. $REDRAFT_COMMIT tells the commit
 where the tree is a copy without its history.
@@ -22,7 +22,7 @@ from redraft.comparison import Contender, contenders, domain_of, draw
 from redraft.errors import UserError
 from redraft.experiments.domain import amounts_of
 
-AMOUNTS = ("samples", "fewer", "renewed", "redrafts", "bound", "draws")
+AMOUNTS = ("fewer", "renewed", "redrafts", "bound", "draws")
 
 
 def job(text: str) -> tuple[int, str]:
@@ -37,8 +37,9 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("out", type=Path, help="folder for runs and what is drawn from them")
     parser.add_argument("jobs", nargs="+", type=job, metavar="SEED:RECIPE")
     parser.add_argument("--seconds", type=float, help="of training, instead of the recipes'")
+    parser.add_argument("-n", type=int, help="samples of each, as in redraft compare")
     for name in AMOUNTS:
-        parser.add_argument(f"--{name}", type=int, help="as in redraft compare")
+        parser.add_argument(f"--{name}", type=int, help="likewise")
     return parser.parse_args(arguments)
 
 
@@ -53,7 +54,7 @@ def packed(entry: Contender) -> Path:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = parsed(arguments)
-    amounts = {name: getattr(given, name) for name in AMOUNTS}
+    amounts = {"samples": given.n} | {name: getattr(given, name) for name in AMOUNTS}
     try:  # a mistake is told before anything is trained
         entries = [
             entry

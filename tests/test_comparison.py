@@ -332,7 +332,7 @@ def test_there_and_back(recipes, tmp_path: Path, monkeypatch):
         for name in ("rdkit", "tyro"):
             patch.setitem(sys.modules, name, None)
         jobs = [f"0:{name}" for name in recipes]
-        assert script([str(there), *jobs, "--samples", *FEW[1:]]) == 0
+        assert script([str(there), *jobs, *FEW]) == 0
     for path in there.glob("*.tar.gz"):
         with tarfile.open(path) as tar:
             tar.extractall(back, filter="data")
@@ -355,7 +355,7 @@ def test_one_that_fails_keeps_no_other_from_its_turn(recipes, tmp_path: Path, mo
     mdlm, vsdd = recipes
     (tmp_path / f"{mdlm.replace('/', '-').removesuffix('.toml')}-seed0").touch()  # in the way
     jobs = [f"0:{mdlm}", f"1:{vsdd}"]
-    assert script([str(tmp_path), *jobs, "--samples", *FEW[1:]]) == 1
+    assert script([str(tmp_path), *jobs, *FEW]) == 1
     assert [path.name[-17:] for path in tmp_path.glob("*.tar.gz")] == ["vsdd-seed1.tar.gz"]
     assert "mdlm-seed0" in capsys.readouterr().err
 

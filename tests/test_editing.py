@@ -124,11 +124,12 @@ def test_definitions_on_small_cases():
 
 
 def test_differences_are_paired_by_case():
-    """What is hard for both goes out: the same gain on every story has no interval."""
+    """What is hard for both goes out: the same gain on every story leaves what four may miss."""
     theirs = [drawn([i, 0, 0, 0], [9, 1, 2, 3], story=f"{i}") for i in range(8, 12)]
     ours = [replace(own, drawn=[own.drawn[0], 1, 0, 0]) for own in theirs]
     found = lead("span-removal", ours, theirs)
-    assert found == {"token_overlap": (0.25, 0.25, 0.25)}
+    margin = 1 - 0.025 ** (1 / 4)
+    assert found["token_overlap"] == pytest.approx((0.25, 0.25 - margin, min(0.25 + margin, 1)))
     assert lead("span-removal", ours, theirs[::-1]) == found  # in whatever order they were drawn
     assert lead("span-removal", ours, theirs[:3]) == {}  # other stories
 

@@ -206,6 +206,7 @@ def test_nor_are_two_shares_certainly_apart():
     margin = 1 - 0.025**0.01
     for found in (paired_difference(some, some), difference(none, none)):
         assert found == pytest.approx((0, -margin, margin))
+    assert paired_difference(some / 4, none) == pytest.approx((0.25, 0.25 - margin, 0.25 + margin))
     for found in (paired_difference(some, none), difference(some, none)):
         assert found == pytest.approx((1, 1 - margin, 1))
     assert statistics.grouped_share(none - some, range(100), least=-1) == pytest.approx(

@@ -152,7 +152,7 @@ def paired_difference(
     a, b = _column(a), _column(b)
     _same_length(a, b)
     found = bootstrap_mean(a - b, seed, resamples, weights)
-    return _never_certain(found, len(a), least=-1) if _are_hits(a, b) else found
+    return _never_certain(found, len(a), least=-1) if _are_shares(a, b) else found
 
 
 def difference(a: ArrayLike, b: ArrayLike, seed: int = 0, resamples: int = 2000) -> Estimate:
@@ -161,12 +161,12 @@ def difference(a: ArrayLike, b: ArrayLike, seed: int = 0, resamples: int = 2000)
     rng = np.random.default_rng(seed)
     drawn = [_resampled_sums([x], rng, resamples)[0] / len(x) for x in (a, b)]
     found = _percentiles(a.mean() - b.mean(), drawn[0] - drawn[1])
-    return _never_certain(found, min(len(a), len(b)), least=-1) if _are_hits(a, b) else found
+    return _never_certain(found, min(len(a), len(b)), least=-1) if _are_shares(a, b) else found
 
 
-def _are_hits(*columns: np.ndarray) -> bool:
-    """Whether these are of properties that a sample has or has not."""
-    return all(bool(np.isin(column, (0, 1)).all()) for column in columns)
+def _are_shares(*columns: np.ndarray) -> bool:
+    """Whether these are of properties that a sample has, has not, or has in part."""
+    return all(column.min() >= 0 and column.max() <= 1 for column in columns)
 
 
 # ------------------------------------------------------------------ measures of whole sets

@@ -149,8 +149,11 @@ def _influences(judged: Sequence[Likelihood], column: str) -> np.ndarray:
 def scale(
     judge: "Judge", texts: Sequence[str], seed: int = 0, callback: Callback | None = None
 ) -> dict[str, dict[str, Estimate]]:
-    """What the measures of a judge are worth: those of real texts, and of their words shuffled."""
-    ends = {"real": texts, "shuffled": [shuffled(text, seed) for text in texts]}
+    """What the measures of a judge are worth: those of real texts, and of their words shuffled.
+
+    The order is the same for every seed, so that no text is judged twice.
+    """
+    ends = {"real": texts, "shuffled": [shuffled(text) for text in texts]}
     return {end: likelihood(judge.nll(found, callback), seed) for end, found in ends.items()}
 
 
