@@ -335,6 +335,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "paper-size-search": lambda: search("molecules/paper-size-search"),
     "denoiser-search": lambda: by_seed("molecules/denoiser-search"),
     "kernel-search": lambda: by_seed("molecules/kernel-search"),
+    "reinforce-search": lambda: by_seed("molecules/reinforce-search"),
     "fldd-search": lambda: by_seed("molecules/fldd-search"),
     "strides": strides,
     "renew-search": renew_search,

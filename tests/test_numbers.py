@@ -32,7 +32,7 @@ WORDS = {
     "serve": ["serve", "nowhere"],
     "bench": ["bench", "kernel", "--out", "{out}"],
 }
-FLAGS = COMMANDS | {"playlist continue": Continue, "playlist repair": Repair}
+FLAGS: dict[str, Any] = COMMANDS | {"playlist continue": Continue, "playlist repair": Repair}
 BAD: dict[type, list[Any]] = {
     int: [10**18, 10**20, -(10**20)],
     float: [math.nan, math.inf, -math.inf, 1e308],
@@ -66,7 +66,8 @@ def test_commands_refuse_them(word, name, kind, tmp_path: Path, capsys):
     bad = BAD[kind][1]
     assert main([*words, f"--{name.replace('_', '-')}", str(bad)]) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"redraft: {name} must be ") and said.endswith(f"got {bad}\n")
+    shown = f"playlist.{name}" if word.startswith("playlist") else name
+    assert said.startswith(f"redraft: {shown} must be ") and said.endswith(f"got {bad}\n")
     assert not (tmp_path / "out").exists()
 
 

@@ -11,6 +11,7 @@ torch is imported only when something runs, so that `--help` answers at once.
 
 import io
 import re
+from collections.abc import Callable
 from contextlib import redirect_stderr
 from itertools import dropwhile, takewhile
 from operator import not_
@@ -27,7 +28,7 @@ from redraft.commands.serving import Serve
 from redraft.config import check_numbers
 from redraft.errors import UserError
 
-COMMANDS: dict[str, Any] = {
+COMMANDS: dict[str, Callable[..., Any]] = {
     "quickstart": Quickstart,
     "data": Data,
     "train": Train,

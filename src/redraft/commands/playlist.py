@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tyro.conf import Positional, arg, subcommand
+from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 
 from redraft.commands.drawing import Drawing, progress, standard_input
 from redraft.errors import NotFound, UserError
@@ -117,8 +117,16 @@ class Repair(Curating):
             raise NotFound(f"nothing could be redrafted in {found.draws:,} draws")
 
 
-Playlist = Annotated[Continue, subcommand("continue")] | Annotated[Repair, subcommand("repair")]
-"""Either of them."""
+@dataclass
+class Playlist:
+    """Continue a playlist, or repair it; in artists and titles."""
+
+    playlist: OmitArgPrefixes[
+        Annotated[Continue, subcommand("continue")] | Annotated[Repair, subcommand("repair")]
+    ]
+
+    def run(self) -> None:
+        self.playlist.run()
 
 
 def places_of(text: str) -> list[int]:
