@@ -7,7 +7,7 @@ python scripts/tables.py --check    complain where one is out of date
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,12 @@ def table(titles: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     lines = [list(titles), *map(list, rows)]
     lines.insert(1, ["---"] * len(lines[0]))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def where_told(titles: Iterable[str], rows: Sequence[Sequence[str]]) -> str:
+    """The same without columns in which nothing stands."""
+    told = [any(column) for column in zip(*rows, strict=True)]
+    return table(compress(titles, told), (compress(row, told) for row in rows))
 
 
 def train(name: str) -> str:
@@ -140,26 +146,21 @@ def renew_search() -> str:
     return table(titles, cells)
 
 
-def story_renew_search() -> str:
+def judged(name: str) -> str:
     """Small models of stories, by how samples were drawn."""
-    titles = (
-        "model",
-        "drawn",
-        "perplexity",
-        "Distinct-1",
-        "Distinct-2",
-        "word entropy",
-        "openings",
-    )
-    cells = (
+    titles = ("model", "options", "drawn", "bound", "perplexity")
+    titles += ("Distinct-1", "Distinct-2", "word entropy", "openings")
+    rows = [
         (
-            *(row["model"], row["drawn"], with_interval(row["judge_perplexity"], ".1f")),
+            *(row["model"], row.get("options", ""), row["drawn"]),
+            f"{row['bound_end']:.2f}" if "bound_end" in row else "",
+            with_interval(row["judge_perplexity"], ".1f"),
             *(with_interval(row[f"distinct_{n}"], ".3f") for n in (1, 2)),
             *(with_interval(row["unigram_entropy"], ".2f"), f"{row['openings']:.2f}"),
         )
-        for row in rows_of("stories/renew-search")["rows"]
-    )
-    return table(titles, cells)
+        for row in rows_of(name)["rows"]
+    ]
+    return where_told(titles, rows)
 
 
 def renewal(folder: Path = ROOT / "results/molecules") -> str:
@@ -229,8 +230,7 @@ def methods(*variants: str | None, folder: Path = ROOT / "results/molecules") ->
                 *(with_interval(again[f"validity@{t}"], ".1f", 100) for t in levels),
             )
         )
-    told = [any(column) for column in zip(*rows, strict=True)]
-    return table(compress(titles, told), (compress(row, told) for row in rows))
+    return where_told(titles, rows)
 
 
 def leads(*experiments: tuple[str, str]) -> str:
@@ -341,7 +341,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "renew-search": renew_search,
     "renew-kernel-search": lambda: by_seed("molecules/renew-kernel-search"),
     "renewal": renewal,
-    "story-renew-search": story_renew_search,
+    "story-renew-search": lambda: judged("stories/renew-search"),
+    "story-noise-search": lambda: judged("stories/noise-search"),
     "leads": lambda: leads(
         ("generation", "validity"),
         *(("steps", f"validity@{n}") for n in (5, 10, 25)),
