@@ -232,6 +232,12 @@ def test_what_no_user_could_mend_is_not_hidden(error: Exception, monkeypatch):
         main(["data", "zinc250k"])
 
 
+def test_a_file_is_asked_what_it_holds(tmp_path: Path, capsys):
+    (tmp_path / "my.smi").write_text("CCO\n", encoding="utf-8")
+    assert main(["data", "--file", str(tmp_path / "my.smi")]) == 2
+    assert "redraft data molecules --file" in capsys.readouterr().err
+
+
 MUCH = str(10**15)  # of anything is more than can be addressed
 
 

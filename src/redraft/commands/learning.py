@@ -75,6 +75,11 @@ class Data:
 
         domains = {**NAMED, "molecules": "molecules"}
         if self.name not in domains:
+            check(
+                not Path(self.name).is_file(),
+                f"{self.name} is a file: say first what it holds, molecules, stories or "
+                f"playlists, as in redraft data molecules --file {self.name}",
+            )
             raise unknown("data set", self.name, domains)
         prepare, options = {
             "molecules": (self.prepare_molecules, ()),
