@@ -7,8 +7,8 @@ Every recipe leaves OUT/NAME.tar.gz, a few megabytes: unpack them in one folder 
 
     redraft compare RECIPE... --seed SEED --out FOLDER [-n 100 ...]
 
-measures them. One that fails does not keep the next from its turn. $REDRAFT_COMMIT tells the commit
-where the tree is a copy without its history.
+measures them. One that fails does not keep the next from its turn; after a signal the same
+command goes on. $REDRAFT_COMMIT tells the commit where the tree is a copy without its history.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from redraft.comparison import Contender, contenders, domain_of, draw
-from redraft.errors import UserError
+from redraft.errors import Stopped, UserError
 from redraft.experiments.domain import amounts_of
 
 AMOUNTS = ("fewer", "renewed", "redrafts", "bound", "draws")
@@ -70,6 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             draw(entry, own)
             print(packed(entry), flush=True)
+        except Stopped as stop:  # by a signal, which is for all of them
+            print(stop, file=sys.stderr)
+            return stop.exit_code
         except Exception:
             traceback.print_exc()
             failed = True

@@ -233,27 +233,17 @@ def methods(*variants: str | None, folder: Path = ROOT / "results/molecules") ->
     return where_told(titles, rows)
 
 
-def leads(*experiments: tuple[str, str]) -> str:
-    """Valid samples of VSDD less those of others, in percent: experiment and metric, by seed."""
+def leads(sampled: Mapping[str, tuple[str, str]]) -> str:
+    """Valid samples of VSDD less those of others, in points: experiment and metric, by seed."""
     others = {"d3pm-uniform": "less uniform noise", "mdlm": "less masks"}
     rows = []
-    for experiment, metric in experiments:
+    for title, (experiment, metric) in sampled.items():
         for seed in (0, 1):
-            valid = {m: hits(experiment, metric, m, seed) for m in ("vsdd", *others)}
-            if len(own := valid.pop("vsdd")):
-                apart = {m: difference(own, them, seed) for m, them in valid.items() if len(them)}
-                told = (in_percent(apart[m]) if m in apart else "" for m in others)
-                rows.append((SAMPLED[metric], str(seed), f"{100 * own.mean():.1f}", *told))
+            own, *theirs = (hits(experiment, metric, m, seed) for m in ("vsdd", *others))
+            if len(own):
+                told = (in_percent(difference(own, x, seed)) if len(x) else "" for x in theirs)
+                rows.append((title, str(seed), f"{100 * own.mean():.1f}", *told))
     return table(("samples", "seed", "VSDD valid, %", *others.values()), rows)
-
-
-SAMPLED = {
-    "validity": "50 steps",
-    "validity@5": "5 steps",
-    "validity@10": "10 steps",
-    "validity@25": "25 steps",
-    "validity@50": "50 steps, half of them renewed",
-}
 
 
 def hits(experiment: str, metric: str, method: str, seed: int) -> np.ndarray:
@@ -344,9 +334,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "story-renew-search": lambda: judged("stories/renew-search"),
     "story-noise-search": lambda: judged("stories/noise-search"),
     "leads": lambda: leads(
-        ("generation", "validity"),
-        *(("steps", f"validity@{n}") for n in (5, 10, 25)),
-        ("renewal", "validity@50"),
+        {
+            "50 steps": ("generation", "validity"),
+            **{f"{n} steps": ("steps", f"validity@{n}") for n in (5, 10, 25)},
+            "50 steps, half of them renewed": ("renewal", "validity@50"),
+        }
     ),
     "collapse": lambda: collapse(
         {

@@ -322,7 +322,8 @@ def test_steps_that_cannot_be_left_out_are_not_drawn(tmp_path: Path, capsys):
 
 # Two machines
 
-script = runpy.run_path(str(Path(__file__).parents[1] / "scripts" / "draw.py"))["main"]
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+script = runpy.run_path(str(SCRIPTS / "draw.py"))["main"]
 
 
 def test_there_and_back(recipes, tmp_path: Path, monkeypatch):
@@ -358,6 +359,24 @@ def test_one_that_fails_keeps_no_other_from_its_turn(recipes, tmp_path: Path, mo
     assert script([str(tmp_path), *jobs, *FEW]) == 1
     assert [path.name[-17:] for path in tmp_path.glob("*.tar.gz")] == ["vsdd-seed1.tar.gz"]
     assert "mdlm-seed0" in capsys.readouterr().err
+
+
+def test_a_signal_is_for_all_of_them(recipes, tmp_path: Path, monkeypatch, capsys):
+    stopped = Mock(side_effect=Stopped("stopped at step 5", 143))
+    monkeypatch.setattr(comparison.trainer, "train", stopped)
+    assert script([str(tmp_path), *(f"0:{name}" for name in recipes), *FEW]) == 143
+    assert stopped.call_count == 1
+    assert capsys.readouterr().err == "stopped at step 5\n"
+
+
+def test_curves_are_kept_as_results(at_home: Path):
+    (folder,) = at_home.glob("*vsdd-seed0.drawn")
+    curves = runpy.run_path(str(SCRIPTS / "curves.py"))["curves"]
+    found = curves(drawn.read(folder))
+    assert found["experiment"] == "curves" and found["method"] == "vsdd"
+    first, *_, last = found["rows"]
+    assert first["step"] == 10 and "loss" in first
+    assert last["step"] == found["steps"] == 30 and "validation/bound_end" in last
 
 
 @pytest.mark.parametrize(
