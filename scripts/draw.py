@@ -22,7 +22,7 @@ from redraft.comparison import Contender, contenders, domain_of, draw
 from redraft.errors import Stopped, UserError
 from redraft.experiments.domain import amounts_of
 
-AMOUNTS = ("fewer", "renewed", "redrafts", "bound", "draws")
+AMOUNTS = ("fewer", "renewed", "cooled", "redrafts", "bound", "draws")
 
 
 def job(text: str) -> tuple[int, str]:

@@ -24,7 +24,7 @@ from redraft.errors import Stopped
 from redraft.evaluation import results
 from redraft.evaluation.statistics import Estimate
 from redraft.experiments import drawn, redrafting, sweeps
-from redraft.experiments.molecules import SAMPLES, Amounts, Drawn
+from redraft.experiments.molecules import Amounts, Drawn
 from redraft.report.tables import comparison_table, with_interval
 
 FEW = ("-n", "40", "--fewer", "30", "--redrafts", "8", "--renewed", "20")
@@ -160,7 +160,7 @@ def test_plain_samples_are_as_many_as_others(done: Path):
     ):
         drawn_by = found.by(sweep)
         assert {setting: len(lines) for setting, lines in drawn_by.items()} == sizes
-        (plain,) = (n for n in sizes if not (folder / sweep.file.format(n)).exists())
+        (plain,) = (n for n in sizes if not (folder / f"{sweep.name.format(n)}.smi").exists())
         assert drawn_by[plain] == found.samples()[: sizes[plain]]
 
 
@@ -296,7 +296,7 @@ def test_what_was_drawn_from_another_run_goes(molecules, tmp_path: Path):
     model, folder = redraft.load(molecules, "cpu"), tmp_path / "x.drawn"
     drawn.draw(model, folder, Amounts(5, 5, 2, 5))
     original = molecules_in(folder).samples()
-    (folder / SAMPLES).write_text("CCO\n" * 5)
+    (folder / "samples.smi").write_text("CCO\n" * 5)
     drawn.draw(model, folder, Amounts(5, 5, 3))
     assert molecules_in(folder).samples() == ["CCO"] * 5  # as many: kept
     model.trained.summary |= {"seconds": 1e9}

@@ -26,6 +26,7 @@ Experiment = Literal[
     "generation",
     "steps",
     "renewal",
+    "temperature",
     "redrafting",
     "repair",
     "entity-swap",
@@ -50,14 +51,15 @@ class Evaluate(Drawing):
     """
 
     experiment: Experiment = "generation"
-    """generation: what is drawn anew. Molecules: steps, renewal: by fewer steps, and with tokens
-    drawn anew; redrafting: unseen ones noised and brought back; repair: unseen ones broken and
-    repaired, beside what people use today. Stories: entity-swap, span-removal: the paper's own,
-    edited; -large: unseen ones. Playlists: next-tracks: the last three; repair: of what listeners
-    would notice."""
+    """generation: what is drawn anew; of molecules and stories also steps, renewal: by fewer steps,
+    and with tokens drawn anew. Molecules: redrafting: unseen ones noised and brought back; repair:
+    unseen ones broken and repaired, beside what people use today. Stories: temperature: below 1;
+    entity-swap, span-removal: the paper's own, edited; -large: unseen ones. Playlists: next-tracks:
+    the last three; repair: of what listeners would notice."""
     n: Annotated[int | None, arg(aliases=["-n"])] = None
     """How many: by default 15,000 molecules to generate, 3,000 by each setting of steps or
-    renewal, 1,000 to re-draft or 300 to repair; 1,000 stories to generate, 200 to edit."""
+    renewal, 1,000 to re-draft or 300 to repair; 1,000 stories to generate, 200 by each setting of
+    steps, renewal or temperature, 200 to edit."""
     samples: Path | None = None
     """A file of what was generated before, instead: molecules one a line, stories .jsonl or
     .txt."""
@@ -217,10 +219,13 @@ class Compare:
     """How many samples of each: by default 15,000 molecules, 1,000 stories, or 500 playlists
     continued."""
     fewer: int | None = None
-    """Molecules: how many of each by 5, 10 and 25 steps; by default 3,000, at most n."""
+    """How many of each by 5, 10 and 25 steps: by default 3,000 molecules or 200 stories, at most
+    n."""
     renewed: int | None = None
-    """Molecules: how many of each with the last 50, 75 and 100 % of the steps renewed; by default
-    15,000, at most n."""
+    """How many of each with the last 50, 75 and 100 % of the steps renewed: by default 15,000
+    molecules or 200 stories, at most n."""
+    cooled: int | None = None
+    """Stories: how many of each at temperatures of 0.7, 0.8 and 0.9; by default 200, at most n."""
     redrafts: int | None = None
     """How many unseen ones: by default 1,000 molecules noised and brought back, 200 stories edited,
     or 200 playlists repaired."""
@@ -255,7 +260,7 @@ class Compare:
         entries = contenders(self.recipes, self.out, self.seconds, self.seed, self.data)
         domain, asked = domain_of(entries), Asked(judge=self.judge, fcd=self.fcd)
         domain.check(asked)
-        names = ("fewer", "renewed", "redrafts", "bound", "draws")
+        names = ("fewer", "renewed", "cooled", "redrafts", "bound", "draws")
         given = {name: getattr(self, name) for name in names}
         amounts = amounts_of(domain, samples=self.n, **given)
         with going_on():

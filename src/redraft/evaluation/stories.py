@@ -93,12 +93,23 @@ def generation(
     `encode` gives a sample's ids as the training stories have theirs: a model may spell a copied
     story in other tokens than the tokenizer would, and it is a copy all the same.
     """
+    measures = quality(samples, judge, seed, callback)
+    copies = copied([encode(text) for text in samples], training_ids, seed=seed)
+    return measures | {"copied": copies}
+
+
+def quality(
+    samples: Sequence[str],
+    judge: "Judge | None" = None,
+    seed: int = 0,
+    callback: Callback | None = None,
+) -> dict[str, Estimate]:
+    """All measures that need no training stories."""
     if not samples:
         raise UserError("at least one generated story is needed, got none")
     judged = judge.nll(samples, callback) if judge else []
     measures = likelihood(judged, seed) if any(one.tokens for one in judged) else {}
-    copies = copied([encode(text) for text in samples], training_ids, seed=seed)
-    return measures | variety(samples, seed) | {"copied": copies}
+    return measures | variety(samples, seed)
 
 
 # ------------------------------------------------------------------ likelihood

@@ -44,9 +44,7 @@ class Drawn:
     amounts: Any
 
     def rows(self, name: str) -> list[Any]:
-        """What `keep_rows` kept."""
-        with explained(path := self.folder / name):
-            return [json.loads(line) for line in read_lines(path)]
+        return read_rows(self.folder / name)
 
     def kernel(self) -> Kernel | None:
         path = self.folder / NOISE
@@ -120,6 +118,12 @@ def keep(path: Path, n: int, make: Callable[[], Sequence[str]]) -> None:
 def keep_rows(path: Path, n: int, make: Callable[[], Sequence[Any]]) -> None:
     """The same of dicts or dataclasses, each a line of JSON."""
     keep(path, n, lambda: [json.dumps(row, default=asdict) for row in make()])
+
+
+def read_rows(path: Path) -> list[Any]:
+    """What `keep_rows` kept."""
+    with explained(path):
+        return [json.loads(line) for line in read_lines(path)]
 
 
 def read_lines(path: Path) -> list[str]:

@@ -20,32 +20,29 @@ from redraft.domains import Dataset
 from redraft.errors import UserError
 from redraft.evaluation import molecules, results, statistics
 from redraft.evaluation.statistics import Estimate
-from redraft.experiments import domain, noise, redrafting, repair
+from redraft.experiments import domain, noise, redrafting, repair, sweeps
 from redraft.experiments.data import dataset_of, learned, unseen
 from redraft.experiments.domain import PLAIN, Asked, keep, keep_rows, read_lines
 from redraft.experiments.redrafting import Outcome, Redraft
-from redraft.experiments.sweeps import RENEWAL, STEPS, Sweep
+from redraft.experiments.sweeps import RENEWAL, STEPS, Form, Sweep
 from redraft.model import Model
 from redraft.sampler import Callback
 
-SAMPLES, REDRAFTS = "samples.smi", "redrafts.jsonl"
+REDRAFTS = "redrafts.jsonl"
+FORM = Form(".smi", keep, read_lines)
+SWEEPS = (STEPS, RENEWAL)
 
 
 @dataclass(frozen=True)
-class Amounts(domain.Amounts):
+class Amounts(sweeps.Amounts):
     samples: int = 15_000
     """New molecules, by all steps."""
     fewer: int = 3_000
-    """By each number of fewer steps; no more than by all."""
+    """By each number of fewer steps."""
     redrafts: int = 1_000
     """Unseen molecules, each at every level of noise."""
     renewed: int = 15_000
-    """With each share of the steps renewed; no more than with none."""
-
-    def by(self, sweep: Sweep) -> int:
-        """Samples by each setting."""
-        wanted = {STEPS: self.fewer, RENEWAL: self.renewed}
-        return min(wanted[sweep], self.samples)
+    """With each share of the steps renewed."""
 
     def __str__(self) -> str:
         return (
@@ -55,35 +52,18 @@ class Amounts(domain.Amounts):
 
 
 @dataclass(frozen=True)
-class Drawn(domain.Drawn):
+class Drawn(sweeps.Drawn):
     amounts: Amounts
-
-    def samples(self) -> list[str]:
-        return read_lines(self.folder / SAMPLES)
-
-    def by(self, sweep: Sweep) -> dict[int, list[str]]:
-        """Samples by each setting, the plain one among them; nothing where there are no others."""
-        settings = sweep.settings(self.config.noise.T)
-        paths = {n: self.folder / sweep.file.format(n) for n in settings[:-1]}
-        found = {n: read_lines(path) for n, path in paths.items() if path.is_file()}
-        if found:
-            found[settings[-1]] = self.samples()[: self.amounts.by(sweep)]
-        return dict(sorted(found.items()))
+    form = FORM
 
     def redrafts(self) -> list[Redraft]:
         return [Redraft(**row) for row in self.rows(REDRAFTS)]
 
 
 def draw(model: Model, folder: Path, amounts: Amounts, callback: Callback | None = None) -> None:
-    seed = model.config.seed
-    sample = partial(model.sample, seed=seed, callback=callback, **PLAIN)
-    keep(folder / SAMPLES, amounts.samples, partial(sample, amounts.samples))
-    for sweep in (STEPS, RENEWAL):
-        for setting in sweep.others(model):
-            path, n = folder / sweep.file.format(setting), amounts.by(sweep)
-            keep(path, n, partial(sample, n, **sweep.option(setting)))
+    sweeps.draw(model, folder, amounts, FORM, SWEEPS, callback)
     originals = unseen(dataset_of(model.trained), amounts.redrafts)
-    redrafts = partial(redrafting.draw, model, originals, seed, callback)
+    redrafts = partial(redrafting.draw, model, originals, model.config.seed, callback)
     keep_rows(folder / REDRAFTS, len(originals) * len(redrafting.LEVELS), redrafts)
 
 
@@ -127,7 +107,7 @@ def numbers(own: Drawn, fcd: bool = False) -> Measured:
         results.result(own, "generation", len(samples), measured(tuple(samples))),
         redrafting.result(own, outcomes, seed),
     ]
-    for sweep in (STEPS, RENEWAL):
+    for sweep in SWEEPS:
         if by := own.by(sweep):
             found.append(sweep.result(own, by, lambda drawn: measured(tuple(drawn))))
     if kernel := own.kernel():
@@ -198,9 +178,8 @@ MOLECULES = domain.Domain(
     measuring,
     {
         "generation": measure_generation,
-        "steps": partial(measure_sweep, STEPS),
-        "renewal": partial(measure_sweep, RENEWAL),
         "redrafting": measure_redrafting,
         "repair": measure_repair,
-    },
+    }
+    | {sweep.experiment: partial(measure_sweep, sweep) for sweep in SWEEPS},
 )

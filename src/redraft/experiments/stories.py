@@ -1,6 +1,9 @@
 """Stories: what is drawn from a model of them, and what is measured of it.
 
 samples.jsonl              new stories
+samples-5.jsonl            by 5 reverse steps, and so on; not where the noise is not Markov
+renewed-50.jsonl           with the last 50 % of the steps renewed, and so on; as above
+cooled-80.jsonl            at a temperature of 0.8, and so on; as above
 bound.jsonl                the exact bound on unseen ones
 entity-swap.jsonl          every trial of editing the paper's stories
 span-removal.jsonl
@@ -28,32 +31,52 @@ from redraft.errors import UserError
 from redraft.evaluation import results, statistics, stories
 from redraft.evaluation.statistics import Estimate
 from redraft.evaluation.stories import Judge, Likelihood
-from redraft.experiments import domain, editing, noise
+from redraft.experiments import domain, editing, noise, sweeps
 from redraft.experiments.data import dataset_of, unseen
-from redraft.experiments.domain import PLAIN, Asked, keep_rows
+from redraft.experiments.domain import PLAIN, Asked, keep_rows, read_rows
 from redraft.experiments.editing import Draft
+from redraft.experiments.sweeps import RENEWAL, STEPS, TEMPERATURE, Form, Sweep
 from redraft.model import Model
 from redraft.objective import exact_bound
 from redraft.sampler import Callback
 
-SAMPLES, BOUND = "samples.jsonl", "bound.jsonl"
+BOUND = "bound.jsonl"
+SWEEPS = (STEPS, RENEWAL, TEMPERATURE)
 TOGETHER = 64
 """Stories whose bound is computed at a time: their probabilities are 0.1 GB for V = 2048."""
 
 
+def keep_texts(path: Path, n: int, make: Callable[[], list[str]]) -> None:
+    keep_rows(path, n, lambda: [{"text": text} for text in make()])
+
+
+def read_texts(path: Path) -> list[str]:
+    return [row["text"] for row in read_rows(path)]
+
+
+FORM = Form(".jsonl", keep_texts, read_texts)
+
+
 @dataclass(frozen=True)
-class Amounts(domain.Amounts):
+class Amounts(sweeps.Amounts):
     samples: int = 1_000
     """New stories."""
     redrafts: int = editing.LARGE
     """Unseen stories in the large forms of editing."""
     bound: int = 500
     """Unseen stories on which the exact bound is computed."""
+    fewer: int = 200
+    """New stories by each number of fewer steps."""
+    renewed: int = 200
+    """With each share of the steps renewed."""
+    cooled: int = 200
+    """At each temperature below 1."""
 
     def __str__(self) -> str:
         return (
-            f"{self.samples:,} samples, {self.redrafts:,} stories edited, "
-            f"the bound on {self.bound:,}"
+            f"{self.samples:,} samples, {self.by(STEPS):,} by fewer steps, "
+            f"{self.by(RENEWAL):,} renewed, {self.by(TEMPERATURE):,} cooled, "
+            f"{self.redrafts:,} stories edited, the bound on {self.bound:,}"
         )
 
 
@@ -68,11 +91,9 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class Drawn(domain.Drawn):
+class Drawn(sweeps.Drawn):
     amounts: Amounts
-
-    def samples(self) -> list[str]:
-        return [row["text"] for row in self.rows(SAMPLES)]
+    form = FORM
 
     def bounds(self) -> list[Bound]:
         return [Bound(**row) for row in self.rows(BOUND)]
@@ -84,14 +105,10 @@ class Drawn(domain.Drawn):
 def draw(model: Model, folder: Path, amounts: Amounts, callback: Callback | None = None) -> None:
     seed, data = model.config.seed, dataset_of(model.trained)
 
-    def samples() -> list[dict[str, str]]:
-        found = model.sample(amounts.samples, seed=seed, callback=callback, **PLAIN)
-        return [{"text": text} for text in found]
-
     def drafts(name: str) -> list[Draft]:
         return editing.draw(model, name, unseen(data), amounts.redrafts, seed, callback)
 
-    keep_rows(folder / SAMPLES, amounts.samples, samples)
+    sweeps.draw(model, folder, amounts, FORM, SWEEPS, callback)
     for name, experiment in editing.EXPERIMENTS.items():
         n = experiment.drafts(amounts.redrafts)
         keep_rows(folder / f"{name}.jsonl", n, partial(drafts, name))
@@ -158,6 +175,10 @@ def numbers(own: Drawn, judge: Judge, judging: stories.Callback | None = None) -
     drafts = {name: own.drafts(name) for name in editing.EXPERIMENTS}
     found = [generation(own, data, samples, own.bounds(), judge, seed, judging)]
     found += [editing.result(own, name, rows, seed) for name, rows in drafts.items()]
+    measure = partial(stories.quality, judge=judge, seed=seed, callback=judging)
+    for sweep in SWEEPS:
+        if by := own.by(sweep):
+            found.append(sweep.result(own, by, measure, judge=judge.id))
     if kernel := own.kernel():
         found.append(noise.result(own, kernel, seed))
     return Measured(found, judge.nll(samples), own.bounds(), drafts)
@@ -235,6 +256,13 @@ def measure_generation(model: Model, data: Dataset, asked: Asked) -> dict[str, A
     return generation(model.trained, data, samples, bound, judge, asked.seed, asked.judging)
 
 
+def measure_sweep(sweep: Sweep, model: Model, data: Dataset, asked: Asked) -> dict[str, Any]:
+    judge = judge_of(asked)
+    samples = sweep.draw(model, asked.n or Amounts.fewer, asked.seed, asked.callback)
+    measure = partial(stories.quality, judge=judge, seed=asked.seed, callback=asked.judging)
+    return sweep.result(model.trained, samples, measure, judge=judge.id)
+
+
 def measure_editing(model: Model, data: Dataset, asked: Asked, experiment: str) -> dict[str, Any]:
     once = editing.EXPERIMENTS[experiment].trials == 1
     check(asked.n is None or once, f"-n is not for {experiment}: its stories are the paper's")
@@ -256,5 +284,6 @@ STORIES = domain.Domain(
     draw,
     measuring,
     {"generation": measure_generation}
+    | {sweep.experiment: partial(measure_sweep, sweep) for sweep in SWEEPS}
     | {name: partial(measure_editing, experiment=name) for name in editing.EXPERIMENTS},
 )

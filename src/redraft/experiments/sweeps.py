@@ -1,20 +1,23 @@
-"""Molecules drawn in other ways than the plain one: what do they gain, and what do they lose?
+"""Samples drawn in other ways than the plain one: what do they gain, and what do they lose?
 
-    steps     validity@5, uniqueness@5, ...     by 5 reverse steps instead of all
-    renewal   validity@50, uniqueness@50, ...   `renew` at 50 % instead of 0
+    steps         validity@5, uniqueness@5, ...          by 5 reverse steps instead of all
+    renewal       validity@50, uniqueness@50, ...        `renew` at 50 % instead of 0
+    temperature   judge_perplexity@80, distinct_1@80     `temperature` at 80 % instead of 100
 
-the measures of generated molecules, as many samples by every setting, since uniqueness falls as
-samples are added. Only noise that is Markov can be drawn from in these ways.
+the measures of what is generated, as many samples by every setting, since variety falls as samples
+are added. Only noise that is Markov can be drawn from in these ways.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 from redraft.config import check
 from redraft.evaluation import results
 from redraft.evaluation.results import Run
 from redraft.evaluation.statistics import Estimate
+from redraft.experiments import domain
 from redraft.experiments.domain import PLAIN
 from redraft.model import Model
 from redraft.noise.markov import MarkovProcess
@@ -28,8 +31,10 @@ class Sweep:
     """An option of the sampler, and what is tried of it."""
 
     experiment: str
-    file: str
-    """Where the samples of a setting are kept."""
+    name: str
+    """What the samples of a setting are called."""
+    amount: str
+    """Which of the amounts tells how many."""
     option: Callable[[int], dict[str, Any]]
     settings: Callable[[int], list[int]]
     """All of them for a model of T steps, the plain one last."""
@@ -55,7 +60,7 @@ class Sweep:
         }
 
     def result(
-        self, run: Run, samples: Mapping[int, Sequence[str]], measure: Measure
+        self, run: Run, samples: Mapping[int, Sequence[str]], measure: Measure, **more: Any
     ) -> dict[str, Any]:
         """All measures at each setting."""
         metrics = {
@@ -63,18 +68,94 @@ class Sweep:
             for setting, drawn in samples.items()
             for name, estimate in measure(drawn).items()
         }
-        return results.result(run, self.experiment, min(map(len, samples.values())), metrics)
+        n = min(map(len, samples.values()))
+        return results.result(run, self.experiment, n, metrics, **more)
 
 
 STEPS = Sweep(
     "steps",
-    "samples-{}.smi",
+    "samples-{}",
+    "fewer",
     lambda steps: {"steps": steps},
     lambda T: [*(steps for steps in (5, 10, 25) if steps < T), T],
 )
 RENEWAL = Sweep(
     "renewal",
-    "renewed-{}.smi",
+    "renewed-{}",
+    "renewed",
     lambda share: {"renew": share / 100},
     lambda T: [50, 75, 100, 0],
 )
+TEMPERATURE = Sweep(
+    "temperature",
+    "cooled-{}",
+    "cooled",
+    lambda percent: {"temperature": percent / 100},
+    lambda T: [70, 80, 90, 100],
+)
+
+
+# ------------------------------------------------------------------ as files
+
+PLAINLY = "samples"
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a domain keeps samples."""
+
+    suffix: str
+    keep: Callable[[Path, int, Callable[[], list[str]]], None]
+    """A file of n samples, made where it is not there."""
+    read: Callable[[Path], list[str]]
+
+    def path(self, folder: Path, name: str) -> Path:
+        return folder / f"{name}{self.suffix}"
+
+
+@dataclass(frozen=True)
+class Amounts(domain.Amounts):
+    samples: int
+    """In the plain way."""
+
+    def by(self, sweep: Sweep) -> int:
+        """Samples by each setting, no more than in the plain way."""
+        return min(getattr(self, sweep.amount), self.samples)
+
+
+@dataclass(frozen=True)
+class Drawn(domain.Drawn):
+    amounts: Amounts
+    form: ClassVar[Form]
+
+    def samples(self) -> list[str]:
+        return self.form.read(self.form.path(self.folder, PLAINLY))
+
+    def by(self, sweep: Sweep) -> dict[int, list[str]]:
+        """Samples by each setting, the plain one among them; nothing where there are no others."""
+        settings = sweep.settings(self.config.noise.T)
+        paths = {n: self.form.path(self.folder, sweep.name.format(n)) for n in settings[:-1]}
+        found = {n: self.form.read(path) for n, path in paths.items() if path.is_file()}
+        if found:
+            found[settings[-1]] = self.samples()[: self.amounts.by(sweep)]
+        return dict(sorted(found.items()))
+
+
+def draw(
+    model: Model,
+    folder: Path,
+    amounts: Amounts,
+    form: Form,
+    sweeps: Sequence[Sweep],
+    callback: Callback | None = None,
+) -> None:
+    """Samples in the plain way, and by each setting of the sweeps."""
+
+    def samples(name: str, n: int, **options: Any) -> None:
+        options = PLAIN | options | {"seed": model.config.seed, "callback": callback}
+        form.keep(form.path(folder, name), n, lambda: model.sample(n, **options))
+
+    samples(PLAINLY, amounts.samples)
+    for sweep in sweeps:
+        for setting in sweep.others(model):
+            samples(sweep.name.format(setting), amounts.by(sweep), **sweep.option(setting))
