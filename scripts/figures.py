@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from redraft.data import playlists as data
 from redraft.evaluation.results import named
-from redraft.report import comparisons, playlists
+from redraft.report import comparisons, playlists, stories
 from redraft.report.comparisons import Result, Run
 from redraft.report.style import LOOKS, look, save
 
@@ -27,11 +27,16 @@ DRAWN: dict[str, tuple[str, str, Callable[[Sequence[Result]], Figure]]] = {
     "redrafting": ("molecules", "redrafting", comparisons.redrafting),
     "steps": ("molecules", "steps", comparisons.steps),
     "renewal": ("molecules", "renewal", comparisons.renewal),
+    "story-steps": ("stories", "steps", comparisons.steps),
+    "story-renewal": ("stories", "renewal", comparisons.renewal),
+    "temperature": ("stories", "temperature", comparisons.temperature),
+    "variety": ("stories", "generation renewal temperature", stories.variety),
     "next-tracks": ("playlists", "next-tracks", playlists.next_tracks),
     "playlist-repair": ("playlists", "repair", playlists.repair),
 }
-"""Figures, of which domain and experiment they are, and how they are drawn."""
-CAPTIONS = comparisons.CAPTIONS | playlists.CAPTIONS
+"""Figures, of which domain and experiments they are, and how they are drawn."""
+CAPTIONS = comparisons.CAPTIONS | stories.CAPTIONS | playlists.CAPTIONS
+CAPTIONS |= {f"story-{name}": CAPTIONS[name] for name in ("steps", "renewal")}
 
 
 def results_of(experiment: str, folder: Path) -> list[Result]:
@@ -75,12 +80,14 @@ def method_of(path: Path, name: str) -> str:
 
 
 def figures(results: Path, metrics: Sequence[Path]) -> Iterator[tuple[str, Figure]]:
-    for name, (domain, experiment, draw) in DRAWN.items():
-        found = results_of(experiment, results / domain)
+    for name, (domain, experiments, draw) in DRAWN.items():
+        names = experiments.split()
+        found = [own for each in names for own in results_of(each, results / domain)]
         if found:
             yield name, draw(found)
         else:
-            print(f"{name} is left out: no plain results/{domain}/{experiment}-METHOD.json")
+            files = " or ".join(f"{each}-METHOD.json" for each in names)
+            print(f"{name} is left out: no plain {files} in results/{domain}")
     if tracks := data.find(data.home(), files=(*data.FOR_TRAINING, *data.FOR_EVALUATION)):
         yield "neighbours", playlists.neighbours(playlists.sanity(tracks))
     else:

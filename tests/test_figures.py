@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from redraft.methods import METHODS
-from redraft.report import comparisons
+from redraft.report import comparisons, stories
 from redraft.report.comparisons import PAPER, Run
 from redraft.report.style import LOOKS, look
 
@@ -52,6 +52,15 @@ def sampled(height: float) -> Metrics:
     return steps | {f"uniqueness@{n}": metric(0.99, 0) for n in (5, 10, 25, 50)}
 
 
+def judged(perplexity: float) -> Metrics:
+    """Of stories: the lower the temperature, the lower both."""
+    lower = {
+        "judge_perplexity": {n: perplexity * n / 100 for n in (100, 70, 80)},
+        "unigram_entropy": {n: 6 + n / 1000 for n in (100, 70, 80)},
+    }
+    return {f"{name}@{n}": metric(own[n]) for name, own in lower.items() for n in own}
+
+
 def result(method: str, metrics: Metrics, seed: int = 0) -> dict[str, Any]:
     return {"method": method, "seed": seed, "metrics": metrics}
 
@@ -80,6 +89,7 @@ def test_methods_can_be_told_apart():
 DRAWINGS: list[tuple[Callable[..., Figure], Callable[[float], Metrics]]] = [
     (comparisons.redrafting, redrafted),
     (comparisons.steps, sampled),
+    (comparisons.temperature, lambda height: judged(100 * height)),
     (comparisons.validity, lambda height: {"validity": metric(height)}),
 ]
 
@@ -133,6 +143,28 @@ def test_renewal_is_drawn_by_its_shares():
     assert list(ax.get_xticks()) == [0, 50, 100]
 
 
+def test_temperature_is_drawn_by_the_perplexity_of_stories():
+    (ax,) = comparisons.temperature([result("mdlm", judged(50)), result("vsdd", judged(40))]).axes
+    shown = {marker: points for points, _, _, marker in bars(ax)}
+    np.testing.assert_allclose(shown[look("mdlm").marker], [(0.7, 35), (0.8, 40), (1, 50)])
+    assert list(ax.get_xticks()) == [0.7, 0.8, 1.0] and ax.get_xlabel() == "temperature"
+    assert "perplexity" in ax.get_ylabel() and ax.get_yscale() == "linear"
+
+
+@pytest.mark.parametrize("draw", [comparisons.steps, comparisons.renewal])
+def test_stories_far_apart_are_drawn_on_a_logarithmic_scale(draw):
+    values = {"a": 10.0, "b": 11.0, "c": 300.0}
+    found = [
+        result(method, {"judge_perplexity@5": metric(value), "distinct_1@5": metric(0.1)})
+        for method, value in values.items()
+    ]
+    (ax,) = draw([*found, result("wordless", {"distinct_1@5": metric(0.1)})]).axes
+    assert ax.get_yscale() == "log" and "perplexity" in ax.get_ylabel()
+    heights = {text.get_text(): text.get_position()[1] for text in ax.texts}
+    assert heights.keys() == values.keys()
+    assert 0 < heights["a"] < heights["b"] - 0.05 < heights["c"] - 0.5 < 1  # of the axes
+
+
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.floats(0.01, 0.2))
 def test_names_keep_their_distance_and_their_order(heights, gap):
     heights = np.sort(heights)[::-1]
@@ -155,6 +187,57 @@ def test_validity_has_a_mark_a_seed_and_the_paper_s_number():
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["D3PM semantic", "VSDD"]
     texts = [text.get_text() for text in ax.texts]
     assert "82.0 (77.0 to 87.0), 3 seeds" in texts and "70.0 (68.0 to 72.0)" in texts
+
+
+# ------------------------------------------------------------------ quality against variety
+
+
+def of_stories(experiment: str, method: str, n: int, metrics: Metrics, **more) -> dict[str, Any]:
+    return result(method, metrics) | {"experiment": experiment, "n": n} | more
+
+
+def plainly(perplexity: float, entropy: float) -> Metrics:
+    return {"judge_perplexity": metric(perplexity), "unigram_entropy": metric(entropy)}
+
+
+def test_variety_has_a_panel_for_each_number_of_stories():
+    scale = {"n": 900, "real": plainly(12, 6.5), "shuffled": {"judge_perplexity": metric(900)}}
+    found = [
+        of_stories("generation", "vsdd", 900, plainly(50, 6.3), scale=scale),
+        of_stories("generation", "fldd", 900, plainly(90, 6.6), scale=scale),
+        of_stories("temperature", "vsdd", 300, judged(50)),
+        of_stories("temperature", "fldd", 300, {"distinct_1@70": metric(0.1)}),
+    ]
+    figure = stories.variety(found)
+    many, few = figure.axes
+    assert [ax.get_title("left") for ax in (many, few)] == ["900 stories each", "300 stories each"]
+    assert many.get_yscale() == few.get_yscale() == "log"
+    shown = {marker: tuple(points[-1]) for points, *_, marker in bars(many) if len(points)}
+    real = stories.REAL["marker"]
+    assert shown == {
+        look("vsdd").marker: (6.3, 50),
+        look("fldd").marker: (6.6, 90),
+        real: (6.5, 12),
+    }
+    line, plain, nothing = (points for points, *_ in bars(few))
+    np.testing.assert_allclose(line, [(6.07, 35), (6.08, 40), (6.1, 50)])
+    np.testing.assert_allclose(plain, [(6.1, 50)])
+    assert len(nothing) == 0  # the real ones are more, and so of another entropy
+    (legend,) = figure.legends
+    names = ["VSDD", "FLDD", "plain", "lower temperatures", "real stories"]
+    assert [text.get_text() for text in legend.get_texts()] == names
+
+
+def test_ways_to_sample_can_be_told_apart():
+    found = {
+        name: of_stories(name, "vsdd", 300, {f"{own}@{n}": metric(9) for own in plainly(1, 1)})
+        for name, n in (("renewal", 50), ("temperature", 70))
+    }
+    assert set(found) == set(stories.WAYS) - {"generation"}
+    (ax,) = stories.variety([*found.values()]).axes
+    lines = [c.lines[0] for c in ax.containers if len(c.lines[0].get_xdata())]  # pyright: ignore
+    assert len({line.get_linestyle() for line in lines}) == len(lines) == 2
+    assert len({line.get_markerfacecolor() for line in lines}) == 2
 
 
 def rows(n: int, leader: bool) -> list[dict[str, float]]:

@@ -44,6 +44,8 @@ from redraft.tokenizers.base import EOS
 
 NOWHERE = Path("/nowhere")
 METHODS = ("mdlm", "vsdd")
+OF_STORIES = ("temperature", "variety")
+"""Sections that molecules do not have."""
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +113,9 @@ class Seen(HTMLParser):
 
 def test_everything_that_was_measured_is_told(found, text):
     seen = Seen(text)
-    assert [own["id"] for own in seen.all("section")] == list(SECTIONS)
+    assert [own["id"] for own in seen.all("section")] == [
+        name for name in SECTIONS if name not in OF_STORIES
+    ]
     for run in found:
         for result in run.results.values():
             for name, metric in result["metrics"].items():
@@ -202,7 +206,7 @@ def test_a_run_alone_is_told_as_far_as_it_is_known(molecules, tmp_path):
     (run,) = gather([molecules], NOWHERE, 5)
     seen = Seen(page([run], 5).text)
     sections = {own["id"] for own in seen.all("section")}
-    assert sections == set(SECTIONS) - {"redrafting", "steps", "renewal"}
+    assert sections == set(SECTIONS) - {"redrafting", "steps", "renewal", *OF_STORIES}
     assert "Not measured: VSDD" in seen.text
     assert run.samples == redraft.load(molecules, "cpu").sample(5, seed=run.config.seed)
     assert run.summary["commit"] == json.loads((molecules / "config.json").read_text())["commit"]
@@ -609,6 +613,50 @@ def test_a_story_is_told_with_what_was_edited(found):
     (run,) = of_domain(found[0], "stories", drawn=drawn, results={}).runs
     assert "The <del>dog.</del> <ins>0 &amp; cat.</ins>" in edited(run)
     assert "<ins>1" not in edited(run) and not edited(found[0])
+
+
+STORY_SWEEPS = {"steps": (5, 6), "renewal": (0, 50, 100), "temperature": (70, 100)}
+
+
+def judged(experiment: str) -> dict:
+    """Made-up results of stories."""
+    names = ("judge_perplexity", "nll_per_character", "distinct_1", "distinct_2")
+    settings = [f"@{n}" for n in STORY_SWEEPS.get(experiment, ())] or [""]
+    values = {f"{name}{at}": 8 + n / 8 for n, at in enumerate(settings) for name in names}
+    values |= {f"unigram_entropy{at}": 6 + n / 8 for n, at in enumerate(settings)}
+    metrics = {
+        name: {"value": value, "low": value - 0.1, "high": value + 0.1}
+        for name, value in values.items()
+    }
+    whole = {} if experiment in STORY_SWEEPS else {"scale": {"n": 900, "real": metrics}}
+    return {
+        **{"domain": "stories", "experiment": experiment, "method": "vsdd", "seed": 0},
+        **{"n": 300 if experiment in STORY_SWEEPS else 900, "judge": "some-0123456789abcdef"},
+        **{"metrics": metrics, **whole},
+    }
+
+
+def test_other_ways_to_sample_stories_are_told(found):
+    results = {name: judged(name) for name in ("generation", *STORY_SWEEPS)}
+    told = of_domain(found[0], "stories", results=results)
+    for name, settings in STORY_SWEEPS.items():
+        figure, table = SECTIONS[name][1](told).split("</figure>")[:2]
+        assert "<svg" in figure and "n = 300 samples" in table and "The judge is some-" in table
+        head, *rows = re.findall(r"<tr>(.*?)</tr>", table)
+        titles = re.findall(r'<th scope="col">(.*?)</th>', head)
+        assert len(titles) == 7 and titles[2].startswith("perplexity")
+        level = [re.findall(r"<td>(\d+)</td>", row) for row in rows]
+        assert level == [[str(n)] for n in settings]
+    assert "<svg" in SECTIONS["variety"][1](told)
+    assert set(told.album.svg) == {*STORY_SWEEPS, "variety"}
+
+
+def test_without_a_judge_nothing_is_said_of_quality_and_variety(found):
+    result = judged("renewal")
+    varied = {name: own for name, own in result["metrics"].items() if "judge" not in name}
+    told = of_domain(found[0], "stories", results={"renewal": result | {"metrics": varied}})
+    assert not SECTIONS["variety"][1](told)
+    assert "word entropy" in SECTIONS["renewal"][1](told)
 
 
 def test_what_runs_are_held_against_has_rows_of_its_own(found):

@@ -1,8 +1,9 @@
 """Several methods in one figure, from files of results and of metrics.
 
 redrafting   validity of what came back, against how much the noise had left
-steps        validity against the number of sampling steps
-renewal      validity against the share of the steps that draw tokens anew
+steps        quality against the number of sampling steps
+renewal      quality against the share of the steps that draw tokens anew
+temperature  quality against the temperature
 validity     valid samples run by run, beside the paper's
 learning     losses, noise and rewards of several runs against time
 
@@ -24,6 +25,7 @@ from scipy.optimize import isotonic_regression
 from redraft.evaluation.statistics import Estimate, over_seeds
 from redraft.report import paper
 from redraft.report.learning import Row, log_if_far, series, smooth
+from redraft.report.measures import measure
 from redraft.report.style import GREY, INK, LOOKS, look, styled
 from redraft.report.tables import in_percent
 
@@ -37,14 +39,19 @@ CAPTIONS = {
         "intervals over molecules."
     ),
     "steps": (
-        "What fewer sampling steps cost: the flatter a line, the less validity a method loses when "
-        "it is sampled in a hurry (FLDD, which is not Markov, cannot be); bars are 95 % intervals "
-        "over samples."
+        "What fewer sampling steps cost: the flatter a line, the less a method loses when it is "
+        "sampled in a hurry (FLDD, which is not Markov, cannot be); bars are 95 % intervals over "
+        "samples."
     ),
     "renewal": (
         "What is gained where the last sampling steps forget the tokens and draw them anew from "
-        "what the denoiser believes: the higher a line rises, the more mistakes are taken back; "
-        "bars are 95 % intervals over samples."
+        "what the denoiser believes: the more valid samples or the lower the perplexity, the more "
+        "mistakes are taken back, as long as variety stays; bars are 95 % intervals over samples."
+    ),
+    "temperature": (
+        "What is gained where likely tokens are drawn more often than the denoiser believes, at "
+        "temperatures below 1: quality may rise only because variety falls, so that a line alone "
+        "does not tell which setting is better; bars are 95 % intervals over samples."
     ),
     "validity": (
         "Valid molecules by method, a mark for each training seed with its 95 % interval over "
@@ -97,7 +104,7 @@ def redrafting(results: Sequence[Result]) -> Figure:
     axes[0].set_ylabel("valid after re-drafting")
     axes[0].yaxis.set_major_formatter(PERCENT)
     axes[0].xaxis.set_major_formatter(PERCENT)
-    handles = [Line2D([], [], label=look(m).name, **_stroke(m)) for m in _best_first(results)]
+    handles = [Line2D([], [], label=look(m).name, **stroke(m)) for m in _best_first(results)]
     figure.legend(handles=handles, loc="outside right center", frameon=False)
     return figure
 
@@ -113,10 +120,16 @@ def _best_first(results: Iterable[Result]) -> list[str]:
 
 # ------------------------------------------------------------------ other ways to sample
 
+QUALITY = {
+    "validity": "valid samples",
+    "judge_perplexity": "perplexity: how surprised a language model,\nthe judge, is by the samples",
+}
+"""What samples are judged by, and how an axis says it."""
+
 
 @styled
 def steps(results: Sequence[Result]) -> Figure:
-    """Validity by the number of sampling steps."""
+    """Quality by the number of sampling steps."""
     figure = settings(results, "sampling steps")
     ax = figure.axes[0]
     ticks = ax.get_xticks()
@@ -128,37 +141,51 @@ def steps(results: Sequence[Result]) -> Figure:
 
 @styled
 def renewal(results: Sequence[Result]) -> Figure:
-    """Validity by the share of the steps, the last of them, that are renewed."""
+    """Quality by the share of the steps, the last of them, that are renewed."""
     return settings(results, "last share of the steps, %, in which tokens are renewed")
 
 
-def settings(results: Sequence[Result], label: str) -> Figure:
-    """Validity by an option of the sampler, a line a run, named at its end."""
+@styled
+def temperature(results: Sequence[Result]) -> Figure:
+    """Quality by the temperature, of which results tell the hundredths."""
+    return settings(results, "temperature", unit=100)
+
+
+def settings(results: Sequence[Result], label: str, unit: int = 1) -> Figure:
+    """Quality by an option of the sampler, a line a run, named at its end."""
     figure = canvas(4.0)
     ax = figure.subplots()
-    found = [(result["method"], levels(result, "validity")) for result in ordered(results)]
+    judged_by = quality_of(results)
+    runs = [(result["method"], levels(result, judged_by)) for result in ordered(results)]
+    found = [(method, by_setting) for method, by_setting in runs if by_setting]
     for method, by_setting in found:
-        marks(ax, method, [(exactly(n), y) for n, y in by_setting.items()])
-    ticks = sorted({n for _, by_setting in found for n in by_setting})
-    ax.set(xlabel=label, ylabel="valid samples")
-    ax.set_xticks(ticks)
-    ax.yaxis.set_major_formatter(PERCENT)
+        marks(ax, method, [(exactly(n / unit), y) for n, y in by_setting.items()])
+    ax.set(xlabel=label, ylabel=QUALITY[judged_by])
+    ax.set_xticks(sorted({n / unit for _, by_setting in found for n in by_setting}))
+    if measure(judged_by).percent:
+        ax.yaxis.set_major_formatter(PERCENT)
+    else:
+        log_if_far(ax, np.array([y.value for _, own in found for y in own.values()]))
     quiet(ax)
     _name_ends(ax, {method: by_setting[max(by_setting)].value for method, by_setting in found})
     return figure
 
 
+def quality_of(results: Sequence[Result]) -> str:
+    """What most of them were judged by."""
+    return max(QUALITY, key=lambda name: sum(bool(levels(result, name)) for result in results))
+
+
 def _name_ends(ax: Axes, ends: Mapping[str, float]) -> None:
     """Every method at the right of the axes, as high as its line ends."""
     methods = sorted(ends, key=ends.__getitem__, reverse=True)
-    low, high = ax.get_ylim()
-    heights = apart(np.array([ends[method] for method in methods]), gap=0.06 * (high - low))
-    beside = ax.get_yaxis_transform()
-    for method, height in zip(methods, heights, strict=True):
+    ax.set_ylim(ax.get_ylim())  # names move no limits, and heights are shares of what these span
+    values = np.array([(1, ends[method]) for method in methods]).reshape(-1, 2)
+    exact = (ax.transScale + ax.transLimits).transform(values)[:, 1]
+    for method, *ends_at in zip(methods, exact, apart(exact, gap=0.06), strict=True):
         name, colour, _ = look(method)
-        ends_at = (ends[method], height)
-        ax.plot((1.01, 1.05), ends_at, color=colour, transform=beside, clip_on=False)
-        ax.text(1.06, height, name, transform=beside, va="center")
+        ax.plot((1.01, 1.05), ends_at, color=colour, transform=ax.transAxes, clip_on=False)
+        ax.text(1.06, ends_at[1], name, transform=ax.transAxes, va="center")
 
 
 def apart(heights: np.ndarray, gap: float) -> np.ndarray:
@@ -245,8 +272,8 @@ def learning(runs: Sequence[Run]) -> Figure:
     axes = list(figure.subplots(lines, 2, squeeze=False).flat)
     strokes = _strokes(runs)
     for ax, key in zip(axes, shown, strict=False):
-        for stroke, (seconds, values) in zip(strokes, curves[key], strict=True):
-            ax.plot(seconds, smooth(values), markevery=0.3, **stroke)
+        for own, (seconds, values) in zip(strokes, curves[key], strict=True):
+            ax.plot(seconds, smooth(values), markevery=0.3, **own)
         log_if_far(ax, np.concatenate([values for _, values in curves[key]]))
         ax.set(title=CURVES[key], xlabel="seconds")
         quiet(ax)
@@ -261,7 +288,7 @@ def _strokes(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """The look of each run's line; runs of one method differ in their dashes."""
     before = [[run.method for run in runs[:n]].count(run.method) for n, run in enumerate(runs)]
     return [
-        _stroke(run.method) | {"linestyle": DASHES[n % len(DASHES)]}
+        stroke(run.method) | {"linestyle": DASHES[n % len(DASHES)]}
         for run, n in zip(runs, before, strict=True)
     ]
 
@@ -291,7 +318,10 @@ def canvas(height: float) -> Figure:
     return Figure(figsize=(WIDTH, height), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
 
 
-def _stroke(method: str) -> dict[str, Any]:
+HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "markeredgewidth": 1.4}
+
+
+def stroke(method: str) -> dict[str, Any]:
     _, colour, marker = look(method)
     return {
         "color": colour,
@@ -306,7 +336,7 @@ def marks(ax: Axes, method: str, points: Sequence[tuple[Estimate, Estimate]], **
     """Points with their intervals to both sides, joined by a line."""
     x, y = np.array(points, float).reshape(-1, 2, 3).transpose(1, 2, 0)  # each (3, n)
     bars = {"xerr": _margins(x), "yerr": _margins(y), "elinewidth": 1.2}
-    ax.errorbar(x[0], y[0], **bars, **(_stroke(method) | more))
+    ax.errorbar(x[0], y[0], **bars, **(stroke(method) | more))
 
 
 def _margins(interval: np.ndarray) -> np.ndarray:

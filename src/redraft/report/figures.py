@@ -7,6 +7,8 @@ learning.py        one run over time
 trace.py           a sequence while it is re-drafted
 grid.py            drawn molecules
 comparisons.py     several methods in one figure
+stories.py         the same, of stories
+playlists.py       and of playlists
 """
 
 from redraft.report.grid import CELL, molecule_grid

@@ -83,10 +83,15 @@ def curve(
 def log_if_far(ax: Axes, values: np.ndarray) -> None:
     """A logarithmic scale for what falls a long way."""
     if np.nanmin(values) > 0 and np.nanmax(values) > 8 * np.nanmin(values):
-        ax.set_yscale("log")
-        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        ax.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
-        ax.yaxis.set_minor_formatter(NullFormatter())
+        logarithmic(ax)
+
+
+def logarithmic(ax: Axes, subs: Sequence[float] = (1, 2, 5)) -> None:
+    """Upwards, with plain numbers at these multiples of the powers of ten."""
+    ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(subs=subs))
+    ax.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
+    ax.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _plain(key: str, colour: str) -> Callable[[Axes, Sequence[Row]], None]:

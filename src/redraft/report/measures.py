@@ -52,9 +52,11 @@ MEASURES = {
     "judge_perplexity": Measure("perplexity", "of the stories under the judge", DOWN),
     "judge_perplexity_ratio": Measure("perplexity, ratio", "over that of the first", DOWN),
     "nll_per_character": Measure("nats a character", "under the judge", DOWN),
-    "distinct_1": Measure("Distinct-1", "distinct words over all words of the set", UP),
-    "distinct_2": Measure("Distinct-2", "distinct pairs of words over all pairs", UP),
-    "unigram_entropy": Measure("word entropy", "of the words of the set, in nats"),
+    "distinct_1": Measure(
+        "Distinct-1", "distinct words over all words; the more stories, the less", UP
+    ),
+    "distinct_2": Measure("Distinct-2", "distinct pairs of words over all pairs; likewise", UP),
+    "unigram_entropy": Measure("word entropy", "of all words, in nats; the more stories, the more"),
     "copied": Measure("copied", "share over 50 tokens in a row with a training story", DOWN, True),
     "bound_nats_per_token": Measure("bound, a token", "nats, on unseen sequences", DOWN),
     "bound_nats_per_char": Measure("bound, a character", "nats, on unseen stories", DOWN),

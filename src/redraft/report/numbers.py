@@ -18,6 +18,7 @@ UNITS = {
     "generation": "samples",
     "steps": "samples by each number of steps",
     "renewal": "samples with each share renewed",
+    "temperature": "samples at each temperature",
     "redrafting": "molecules at each level of noise",
     "noise": "tokens",
     "next-tracks": "playlists",
@@ -38,6 +39,7 @@ TITLES = {
     "repair": "What was broken, and repaired.",
     "steps": "By fewer sampling steps.",
     "renewal": "With the last share of the steps renewed.",
+    "temperature": "At lower temperatures.",
     "entity-swap": "A wrong name in the paper's stories, drawn anew.",
     "entity-swap-large": "A wrong name in unseen stories, drawn anew.",
     "span-removal": "A span of the paper's stories, drawn anew.",
@@ -48,6 +50,7 @@ LEVELS = {
     "redrafting": "noise, % of T",
     "steps": "steps",
     "renewal": "renewed, %",
+    "temperature": "temperature, %",
     "repair": "broken by",
 }
 """Experiments whose measures all have a level, the N of `validity@N`, and what it is."""

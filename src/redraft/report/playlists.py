@@ -19,6 +19,7 @@ from redraft.data.tracks import Neighbours
 from redraft.evaluation.playlists import CORRUPTIONS
 from redraft.evaluation.statistics import Estimate
 from redraft.report.comparisons import (
+    HOLLOW,
     PERCENT,
     Result,
     canvas,
@@ -84,7 +85,6 @@ def best_last(runs: Runs) -> list[str]:
 # ------------------------------------------------------------------ next tracks
 
 MEASURES = {"hitrate@3": "any of three is right (HitRate@3)", "ndcg@3": "NDCG@3"}
-HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "markeredgewidth": 1.4}
 
 
 @styled

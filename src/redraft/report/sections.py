@@ -5,6 +5,9 @@ results      numbers with intervals, the paper's beside them, differences
 learning     both players over time
 redrafting   what comes back from noise
 steps        fewer of them
+renewal      tokens drawn anew
+temperature  likely tokens drawn more often
+variety      what of it is more than sharpening
 noise        maps, embeddings, collapse
 samples      what is drawn
 again        how to do it again
@@ -15,6 +18,7 @@ import json
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -24,6 +28,7 @@ from redraft.domains import NAMED
 from redraft.experiments.drawn import DOMAINS
 from redraft.report import comparisons
 from redraft.report import playlists as tracks
+from redraft.report import stories as texts
 from redraft.report.comparisons import Result
 from redraft.report.learned_noise import learned_noise
 from redraft.report.learning import learning_curves
@@ -33,7 +38,7 @@ from redraft.report.runs import Comparison, Reported, Told, title_of
 from redraft.report.structure_grid import structure_grid
 from redraft.terminal import clock
 
-CAPTIONS = comparisons.CAPTIONS | tracks.CAPTIONS
+CAPTIONS = comparisons.CAPTIONS | texts.CAPTIONS | tracks.CAPTIONS
 
 # ------------------------------------------------------------------ what was trained
 
@@ -101,17 +106,23 @@ def learning(told: Told) -> Html:
     return told.album.add("learning", comparisons.learning(lines), CAPTIONS["learning"])
 
 
-def steps(told: Told) -> Html:
-    return joined([drawn(told, "steps", comparisons.steps), measured(told, "steps")])
+Draw = Callable[[Sequence[Result]], Figure]
 
 
-def renewal(told: Told) -> Html:
-    return joined([drawn(told, "renewal", comparisons.renewal), measured(told, "renewal")])
+def swept(experiment: str, draw: Draw, told: Told) -> Html:
+    """Samples drawn in other ways than the plain one."""
+    return joined([drawn(told, experiment, draw), measured(told, experiment)])
 
 
-def drawn(
-    told: Told, experiment: str, draw: Callable[[Sequence[Result]], Figure], name: str = ""
-) -> Html:
+def variety(told: Told) -> Html:
+    """Of what is judged by its perplexity."""
+    found = [own for name in texts.WAYS for own in told.results(name)]
+    if not any(texts.points(own["metrics"]) for own in found):
+        return Html()
+    return told.album.add("variety", texts.variety(found), CAPTIONS["variety"])
+
+
+def drawn(told: Told, experiment: str, draw: Draw, name: str = "") -> Html:
     """A figure of an experiment, whose name it has unless another is given."""
     name, found = name or experiment, told.results(experiment)
     return told.album.add(name, draw(found), CAPTIONS[name]) if found else Html()
@@ -271,8 +282,13 @@ SECTIONS: dict[str, tuple[str, Callable[[Told], Html]]] = {
     "results": ("Results", results),
     "learning": ("Learning", learning),
     "redrafting": ("Re-drafting", redrafting),
-    "steps": ("Fewer steps", steps),
-    "renewal": ("Tokens drawn anew", renewal),
+    "steps": ("Fewer steps", partial(swept, "steps", comparisons.steps)),
+    "renewal": ("Tokens drawn anew", partial(swept, "renewal", comparisons.renewal)),
+    "temperature": (
+        "Lower temperatures",
+        partial(swept, "temperature", comparisons.temperature),
+    ),
+    "variety": ("Quality against variety", variety),
     "noise": ("The learned noise", learned_noise),
     "samples": ("Samples", samples),
     "again": ("How to reproduce it", again),
