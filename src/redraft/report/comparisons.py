@@ -179,13 +179,16 @@ def quality_of(results: Sequence[Result]) -> str:
 def _name_ends(ax: Axes, ends: Mapping[str, float]) -> None:
     """Every method at the right of the axes, as high as its line ends."""
     methods = sorted(ends, key=ends.__getitem__, reverse=True)
-    ax.set_ylim(ax.get_ylim())  # names move no limits, and heights are shares of what these span
-    values = np.array([(1, ends[method]) for method in methods]).reshape(-1, 2)
-    exact = (ax.transScale + ax.transLimits).transform(values)[:, 1]
-    for method, *ends_at in zip(methods, exact, apart(exact, gap=0.06), strict=True):
+    scale = ax.yaxis.get_transform()  # as it looks, which may be logarithmic
+    low, high = scale.transform(np.array(ax.get_ylim()))
+    exact = scale.transform(np.array([ends[method] for method in methods]))
+    heights = scale.inverted().transform(apart(exact, gap=0.06 * (high - low)))
+    beside = ax.get_yaxis_transform()
+    for method, height in zip(methods, heights, strict=True):
         name, colour, _ = look(method)
-        ax.plot((1.01, 1.05), ends_at, color=colour, transform=ax.transAxes, clip_on=False)
-        ax.text(1.06, ends_at[1], name, transform=ax.transAxes, va="center")
+        ends_at = (ends[method], height)
+        ax.plot((1.01, 1.05), ends_at, color=colour, transform=beside, clip_on=False)
+        ax.text(1.06, height, name, transform=beside, va="center")
 
 
 def apart(heights: np.ndarray, gap: float) -> np.ndarray:
