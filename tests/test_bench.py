@@ -19,7 +19,7 @@ from redraft.bench.train import operations, parts
 from redraft.cli import main
 from redraft.methods import METHODS
 from redraft.recording import Outputs, Recorder, Work, directly
-from redraft.trainer import assemble
+from redraft.trainer import assemble, loop
 
 DATA = random_tokens(V=12, L=7, n=64)
 PARTS = {
@@ -175,7 +175,19 @@ def test_recorded_steps_depend_on_their_inputs_alone(method):
     """
     config = replace(TINY, method=method)
     plain, taped = assemble(config, DATA), assemble(config, DATA)
-    taped.method.recorder = Tape()
+    taped.method.recorder = tape = Tape()
     for i in range(12):
         losses = [float(r.method.step(r.batches[i], i / 12)["loss"]) for r in (plain, taped)]
         assert losses[0] == losses[1]
+    assert tape.recordings
+
+
+def test_recordings_go_with_the_last_step(tmp_path):
+    """Before the bound and all that is drawn: they hold most of a GPU's memory."""
+    run = assemble(replace(TINY, train=replace(TINY.train, steps=3)), DATA)
+    run.method.recorder = tape = Tape()
+    held = []
+    run.bound = lambda trained: held.append(len(tape.recordings)) or 0.0  # pyright: ignore
+    run.trained.summary["bound_start"] = 0.0
+    loop(run, tmp_path, None)
+    assert held == [0]

@@ -56,6 +56,11 @@ class Recorder:
         self.recordings[key] = recording
         return recording.replay(inputs)
 
+    def forget(self) -> None:
+        """Their memory, tens of gigabytes, is for what comes next."""
+        self.recordings.clear()
+        torch.cuda.empty_cache()
+
     def record(self, work: Work, inputs: Sequence[Tensor]) -> Recording:
         fixed = [x.clone() for x in inputs]
         graph = torch.cuda.CUDAGraph()

@@ -200,6 +200,7 @@ def loop(run: Run, folder: Path, watch: Watcher | None) -> Trained:
             look(log.row(run.step, budget.seconds()))
             go_on = f"go on with: redraft train --resume {shlex.quote(str(folder))}"
             raise Stopped(f"stopped at step {run.step}; {go_on}", 128 + signals.caught)
+        run.method.finish()
         trained.summary |= {"bound_end": run.bound(trained)}
         log.note({f"validation/{k}": trained.summary[k] for k in ("bound_start", "bound_end")})
         row = log.write(run.step, budget.seconds())

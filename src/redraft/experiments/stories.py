@@ -14,7 +14,7 @@ Drawing needs no judge. Beside the perplexity of what was drawn stands that of a
 stories, as they are and with their words shuffled: the scale on which a judge is to be read.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -175,10 +175,9 @@ def numbers(own: Drawn, judge: Judge, judging: stories.Callback | None = None) -
     drafts = {name: own.drafts(name) for name in editing.EXPERIMENTS}
     found = [generation(own, data, samples, own.bounds(), judge, seed, judging)]
     found += [editing.result(own, name, rows, seed) for name, rows in drafts.items()]
-    measure = partial(stories.quality, judge=judge, seed=seed, callback=judging)
     for sweep in SWEEPS:
         if by := own.by(sweep):
-            found.append(sweep.result(own, by, measure, judge=judge.id))
+            found.append(swept(own, sweep, by, data, judge, seed, judging))
     if kernel := own.kernel():
         found.append(noise.result(own, kernel, seed))
     return Measured(found, judge.nll(samples), own.bounds(), drafts)
@@ -212,6 +211,23 @@ def generation(
         bound_n=len(bound),
         scale={"n": len(texts), **beside},
     )
+
+
+def swept(
+    run: results.Run,
+    sweep: Sweep,
+    samples: Mapping[int, Sequence[str]],
+    data: Dataset,
+    judge: Judge,
+    seed: int = 0,
+    judging: stories.Callback | None = None,
+) -> dict[str, Any]:
+    """All measures by each setting, with those of as many unseen stories beside them."""
+    measure = partial(stories.quality, judge=judge, seed=seed, callback=judging)
+    texts = unseen(data, min(map(len, samples.values())))
+    real = {name: estimate.to_dict() for name, estimate in measure(texts).items()}
+    scale = {"n": len(texts), "real": real}
+    return sweep.result(run, samples, measure, judge=judge.id, scale=scale)
 
 
 def bound_measures(bound: Sequence[Bound], seed: int = 0) -> dict[str, Estimate]:
@@ -259,8 +275,7 @@ def measure_generation(model: Model, data: Dataset, asked: Asked) -> dict[str, A
 def measure_sweep(sweep: Sweep, model: Model, data: Dataset, asked: Asked) -> dict[str, Any]:
     judge = judge_of(asked)
     samples = sweep.draw(model, asked.n or Amounts.fewer, asked.seed, asked.callback)
-    measure = partial(stories.quality, judge=judge, seed=asked.seed, callback=asked.judging)
-    return sweep.result(model.trained, samples, measure, judge=judge.id)
+    return swept(model.trained, sweep, samples, data, judge, asked.seed, asked.judging)
 
 
 def measure_editing(model: Model, data: Dataset, asked: Asked, experiment: str) -> dict[str, Any]:

@@ -185,6 +185,11 @@ class Method(ABC):
         numbers = [torch.as_tensor(number) for number in (batch.weight, batch.tokens)]
         return self.recorder(on, [batch.x0, *numbers], (phase, batch.padded))
 
+    def finish(self) -> None:
+        """After the last step."""
+        if self.recorder is not None:
+            self.recorder.forget()
+
     def update(self, batch: Batch) -> dict[str, Tensor]:
         """What of a step happens on the device, part by part of the batch."""
         for player in self.players:
