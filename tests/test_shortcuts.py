@@ -21,6 +21,7 @@ from redraft.noise.markov import SMALL, Chain, cumulative_products, scan
 from redraft.noise.process import ForwardProcess, categorical_kl
 from redraft.noise.schedule import alpha_bar, steps
 from redraft.noise.semantic import BilinearScores, SemanticProcess
+from redraft.noise.uniform import UniformProcess
 from redraft.objective import Draw, token_losses
 from redraft.precision import Compensated, exact_linear, exact_product, parts, product_of_parts
 from redraft.sampler import Sampler
@@ -109,8 +110,15 @@ def test_a_large_process_draws_as_its_rows_say():
 # The bound
 
 
-@pytest.mark.parametrize("process", [large_process(V=9), large_process()], ids=["small", "large"])
-def test_the_looked_up_bound_is_the_divergence_of_posteriors(process):
+BOUNDS = {
+    "looked up, small": large_process(V=9),
+    "looked up, large": large_process(),
+    "closed": UniformProcess(SMALL + 5, steps(alpha_bar("linear", 3))),
+}
+
+
+@pytest.mark.parametrize("process", BOUNDS.values(), ids=BOUNDS)
+def test_the_bound_is_the_divergence_of_posteriors(process):
     x0 = torch.randint(MASK + 1, process.V, (6, 7), generator=seeded(4))
     x0[:, -2:] = PAD
     t = torch.tensor([1, 1, 2, 2, 3, 3])

@@ -204,20 +204,22 @@ def looked_up_weights(logits: Tensor, Q_bar_columns: Tensor, xt: Tensor, t: Tens
 def looked_up_kl(
     mixed: Tensor, Q_columns: Tensor, Q_bar: Tensor, xt: Tensor, x0: Tensor, t: Tensor
 ) -> Tensor:
-    """(B, L) KL of the posterior to the reverse step Q_t[:, x_t] * mixed.
-
-    Q_t[:, x_t] is a factor of both: it cancels in their ratio.
-    """
+    """(B, L) KL of the posterior to the reverse step Q_t[:, x_t] * mixed."""
     tiny = torch.finfo(mixed.dtype).tiny
     evidence = Q_bar[t[:, None], x0, xt].clamp_min(tiny)[..., None]
-    expected = Q_bar[(t - 1)[:, None], x0] / evidence
-    q = expected * Q_columns[(t - 1)[:, None], xt]  # the posterior
-    possible = q > 0
-    log_ratio = (
-        torch.where(possible, expected, 1).log()
-        - torch.where(possible, mixed.clamp_min(tiny), 1).log()
+    return kl_of_products(
+        Q_bar[(t - 1)[:, None], x0] / evidence, mixed, Q_columns[(t - 1)[:, None], xt]
     )
-    return (q * log_ratio).sum(-1)
+
+
+def kl_of_products(q: Tensor, p: Tensor, factor: Tensor) -> Tensor:
+    """KL(q * factor || p * factor), in whose logarithm the factor cancels."""
+    weight, tiny = q * factor, torch.finfo(p.dtype).tiny
+    possible = weight > 0
+    log_ratio = (
+        torch.where(possible, q, 1).log() - torch.where(possible, p.clamp_min(tiny), 1).log()
+    )
+    return (weight * log_ratio).sum(-1)
 
 
 def step_matrices(M: Tensor, alpha: Tensor) -> Tensor:

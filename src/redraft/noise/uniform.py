@@ -14,8 +14,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from redraft.noise.markov import SubstitutionProcess, check_times
-from redraft.noise.process import indicator
+from redraft.fusion import fusable
+from redraft.noise.markov import SubstitutionProcess, check_times, kl_of_products, over_evidence
+from redraft.noise.process import full_precision, indicator
+from redraft.tokenizers.base import PAD
 
 
 class UniformProcess(SubstitutionProcess):
@@ -64,8 +66,41 @@ class UniformProcess(SubstitutionProcess):
         total = (w * self.valid).sum(-1, keepdim=True)
         return torch.where(self.valid, (stay - move) * w + move * total, w)
 
+    def step_kl(self, xt: Tensor, x0: Tensor, logits: Tensor, t: Tensor) -> Tensor:
+        chances = (self.stay[t - 1], self.move[t - 1], self.stay_bar[t], self.move_bar[t])
+        before = (self.stay_bar[t - 1], self.move_bar[t - 1])
+        numbers = (number[:, None, None] for number in chances + before)
+        return closed_kl(logits, xt, x0, self.valid, *numbers) * (xt != PAD)
+
     def at(self, times: Sequence[int]) -> "UniformProcess":
         check_times(times, self.T)
         jumps = torch.stack([self.factors[s:t].prod() for s, t in pairwise((0, *times))])
         alpha = jumps * (1 - 1 / (self.V - 2)) + 1 / (self.V - 2)  # many steps are one such step
         return UniformProcess(self.V, alpha, self.stay.dtype).to(self.stay.device)
+
+
+@fusable
+def closed_kl(
+    logits: Tensor,
+    xt: Tensor,
+    x0: Tensor,
+    valid: Tensor,
+    stay: Tensor,
+    move: Tensor,
+    stay_now: Tensor,
+    move_now: Tensor,
+    stay_before: Tensor,
+    move_before: Tensor,
+) -> Tensor:
+    """(B, L) KL of the posterior to the reverse step, from diagonals and what lies off them.
+
+    Of Q_t, of Qbar_t (now) and of Qbar_{t-1} (before), each (B, 1, 1) or (1, 1, 1).
+    """
+    p = full_precision(logits).softmax(-1)
+    states = torch.arange(p.shape[-1], device=p.device)
+    at_xt, at_x0 = states == xt[..., None], states == x0[..., None]
+    w = over_evidence(p, torch.where(at_xt, stay_now, move_now)) * valid
+    mixed = (stay_before - move_before) * w + move_before * w.sum(-1, keepdim=True)
+    evidence = torch.where((xt == x0)[..., None], stay_now, move_now)  # Qbar_t[x_0, x_t]
+    expected = torch.where(at_x0, stay_before, move_before * valid) / evidence
+    return kl_of_products(expected, mixed, torch.where(at_xt, stay, move))
