@@ -107,6 +107,16 @@ def test_a_large_process_draws_as_its_rows_say():
     assert (drawn[:, -5:] == PAD).all()
 
 
+@given(V=st.integers(5, 40), T=st.integers(2, 9), seed=seeds)
+def test_uniform_noise_draws_as_its_rows_say(V, T, seed):
+    process = UniformProcess(V, steps(alpha_bar("linear", T)), torch.float64)
+    x0 = torch.randint(MASK + 1, V, (T + 1, 30), generator=seeded(seed))
+    x0[:, -3:] = PAD
+    t = torch.arange(T + 1)
+    drawn = process.corrupt(x0, t, seeded(seed))
+    assert torch.equal(drawn, categorical(process.rows(x0, t), seeded(seed)))
+
+
 # The bound
 
 

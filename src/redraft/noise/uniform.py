@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from redraft.fusion import fusable
+from redraft.noise.draws import Generators, uniform
 from redraft.noise.markov import SubstitutionProcess, check_times, kl_of_products, over_evidence
 from redraft.noise.process import full_precision, indicator
-from redraft.tokenizers.base import PAD
+from redraft.tokenizers.base import EOS, PAD
 
 
 class UniformProcess(SubstitutionProcess):
@@ -65,6 +66,15 @@ class UniformProcess(SubstitutionProcess):
         stay, move = self.stay_bar[t][:, None, None], self.move_bar[t][:, None, None]
         total = (w * self.valid).sum(-1, keepdim=True)
         return torch.where(self.valid, (stay - move) * w + move * total, w)
+
+    def corrupt(self, x0: Tensor, t: Tensor, generator: Generators = None) -> Tensor:
+        """As `categorical` would draw from the rows, without them: all other states are alike."""
+        stay, move = (chance[t].double()[:, None] for chance in (self.stay_bar, self.move_bar))
+        place, others = x0 - EOS, self.V - EOS - 1
+        u = uniform(x0.shape, x0.device, generator) * (stay + others * move)
+        kept = (x0 == PAD) | (u >= place * move) & (u < place * move + stay)
+        other = (torch.where(u < place * move, u, u - stay) / move).clamp(0, others - 1).long()
+        return torch.where(kept, x0, EOS + other + (other >= place))
 
     def step_kl(self, xt: Tensor, x0: Tensor, logits: Tensor, t: Tensor) -> Tensor:
         chances = (self.stay[t - 1], self.move[t - 1], self.stay_bar[t], self.move_bar[t])
