@@ -1,5 +1,6 @@
 """The reverse loop: exact where the truth is known, and true to its context everywhere."""
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -16,6 +17,7 @@ from redraft.denoiser import Denoiser
 from redraft.errors import UserError
 from redraft.noise.absorbing import AbsorbingProcess
 from redraft.noise.coupled import CoupledProcess
+from redraft.noise.markov import SubstitutionProcess
 from redraft.noise.process import ForwardProcess
 from redraft.noise.schedule import alpha_bar, steps
 from redraft.noise.semantic import BilinearScores, CosineScores, SemanticProcess
@@ -221,6 +223,34 @@ def test_infilling_never_touches_the_context(name, options):
         assert torch.equal(step.x[fixed], x[fixed])
     assert len(seen) == T
     assert bool((filled[~fixed] >= EOS).all())
+
+
+class Independent:
+    """The exact denoiser of tokens that are independent: log p(x_0) + log q(x_t | x_0)."""
+
+    timeless, recall = False, None
+
+    def __init__(self, log_p: Tensor):
+        self.log_p = log_p
+        self.told: list[Tensor] = []
+
+    def __call__(self, x: Tensor, t: Tensor, padded: bool, belief: Any, evidence: Any) -> Tensor:
+        self.told.append(t)
+        return self.log_p + evidence(x, t)
+
+
+@pytest.mark.parametrize("name", ["uniform", "learned", "fixed"])
+@pytest.mark.parametrize("t", range(1, T + 1))
+def test_where_few_tokens_are_noisy_the_denoiser_is_told_so_and_its_answer_is_for_t(name, t):
+    process = make_process(name)
+    assert isinstance(process, SubstitutionProcess)
+    x, times = some_tokens(3, 5), torch.tensor([t])
+    exact = Independent(torch.randn(V, generator=seeded(2)).where(process.valid, -torch.inf))
+    noisy = torch.tensor([0.2, 0.6, 1.0])
+    found = make_sampler(process, exact).predict(x, times, padded=False, noisy=noisy)
+    assert exact.told[0].tolist() == [math.ceil(share * t) for share in (0.2, 0.6, 1)]
+    true = (exact.log_p + process.evidence(x, times)).softmax(-1)
+    torch.testing.assert_close(found, true, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", PROCESSES)

@@ -22,7 +22,7 @@ from redraft.config import check
 from redraft.denoiser import Denoiser
 from redraft.errors import UserError
 from redraft.noise.draws import Generators, categorical
-from redraft.noise.markov import MarkovProcess
+from redraft.noise.markov import MarkovProcess, SubstitutionProcess
 from redraft.noise.process import ForwardProcess
 from redraft.objective import predict
 from redraft.recording import Recorder, directly
@@ -133,7 +133,8 @@ class Sampler:
     ) -> Tensor:
         """x (B, L) with the positions of mask (B, L) drawn anew, given all others.
 
-        Below strength 1 they begin from what they are, taken to t = strength * T.
+        Below strength 1 they begin from what they are, taken to t = strength * T. The denoiser is
+        told how little of x is noisy, lest it distrust the context.
         """
         check(bool(mask.any(-1).all()), "nothing to infill: no position is masked")
         check(0 < strength <= 1, f"strength must be above 0 and at most 1, got {strength}")
@@ -142,7 +143,8 @@ class Sampler:
             start = self.coarse.prior(x, generator)
         else:
             start = self.coarse.corrupt(x, torch.full_like(x[0, :1], n), generator)
-        return self._reverse(torch.where(free, start, x), n, free, generator, callback)
+        noisy = free.sum(-1) / (x != PAD).sum(-1)  # (B,)
+        return self._reverse(torch.where(free, start, x), n, free, generator, callback, noisy)
 
     def revise(
         self,
@@ -170,8 +172,9 @@ class Sampler:
         free: Tensor,
         generator: Generators,
         callback: Callback | None,
+        noisy: Tensor | None = None,
     ) -> Tensor:
-        prediction = self._prediction(padded=bool((x == PAD).any()))
+        prediction = self._prediction(bool((x == PAD).any()), noisy)
 
         def step(
             renewed: bool, x: Tensor, t: Tensor, n: Tensor, *belief: Tensor
@@ -211,13 +214,13 @@ class Sampler:
         """(B, L, V) what the denoiser is told before its first step."""
         return torch.zeros(*x.shape, self.process.V, device=x.device)
 
-    def _prediction(self, padded: bool) -> Callable[..., Tensor]:
+    def _prediction(self, padded: bool, noisy: Tensor | None) -> Callable[..., Tensor]:
         """p(x_0 | x_t) for any x and t, and the belief before, where it is recalled.
 
         A timeless denoiser is asked again only for rows that have changed.
         """
         if not self.denoiser.timeless:
-            return lambda x, t, *belief: self.predict(x, t, padded, *belief)
+            return lambda x, t, *belief: self.predict(x, t, padded, *belief, noisy=noisy)
         known: tuple[Tensor, Tensor] | None = None
 
         def remembered(x: Tensor, t: Tensor) -> Tensor:
@@ -234,13 +237,46 @@ class Sampler:
 
         return remembered
 
-    def predict(self, x: Tensor, t: Tensor, padded: bool, belief: Tensor | None = None) -> Tensor:
-        """p(x_0 | x_t), (B, L, V), shaped by temperature and top-p."""
-        log_p = predict(self.network, self.process, x, t, padded, belief)
+    def predict(
+        self,
+        x: Tensor,
+        t: Tensor,
+        padded: bool,
+        belief: Tensor | None = None,
+        noisy: Tensor | None = None,
+    ) -> Tensor:
+        """p(x_0 | x_t), (B, L, V), shaped by temperature and top-p.
+
+        `noisy` (B,) is the share of the tokens that are at t, where the others are clean.
+        """
+        if noisy is None or not isinstance(self.process, SubstitutionProcess):
+            log_p = predict(self.network, self.process, x, t, padded, belief)
+        else:
+            log_p = self._of_few(self.process, x, t, padded, belief, noisy)
         if self.temperature < 1e-18:  # below, quotients may be too large for a float
             return torch.zeros_like(log_p).scatter(-1, log_p.argmax(-1, keepdim=True), 1)
         p = (log_p / self.temperature).softmax(-1)
         return nucleus(p, self.top_p) if self.top_p < 1 else p
+
+    def _of_few(
+        self,
+        process: SubstitutionProcess,
+        x: Tensor,
+        t: Tensor,
+        padded: bool,
+        belief: Tensor | None,
+        noisy: Tensor,
+    ) -> Tensor:
+        """log p(x_0 | x_t) but for a constant, where a share of the tokens is at t.
+
+        The denoiser is told s = t * noisy, when as many would be replaced if all were at s. What a
+        token says of its own x_0 as if it were at s gives way to what it says at t:
+
+            p(x_0 | x_s = x_t) q(x_t | x_0) / q(x_s = x_t | x_0)
+        """
+        s = (t * noisy).ceil().long()  # (B,)
+        log_p = predict(self.network, process, x, s, padded, belief)
+        return log_p + process.evidence(x, t) - process.evidence(x, s)
 
 
 def nucleus(p: Tensor, mass: float) -> Tensor:
