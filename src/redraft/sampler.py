@@ -22,7 +22,7 @@ from redraft.config import check
 from redraft.denoiser import Denoiser
 from redraft.errors import UserError
 from redraft.noise.draws import Generators, categorical
-from redraft.noise.markov import MarkovProcess, SubstitutionProcess
+from redraft.noise.markov import MarkovProcess
 from redraft.noise.process import ForwardProcess
 from redraft.objective import predict
 from redraft.recording import Recorder, directly
@@ -249,23 +249,17 @@ class Sampler:
 
         `noisy` (B,) is the share of the tokens that are at t, where the others are clean.
         """
-        if noisy is None or not isinstance(self.process, SubstitutionProcess):
+        if noisy is None or not isinstance(self.process, MarkovProcess):
             log_p = predict(self.network, self.process, x, t, padded, belief)
         else:
-            log_p = self._of_few(self.process, x, t, padded, belief, noisy)
+            log_p = self._of_few(x, t, padded, belief, noisy)
         if self.temperature < 1e-18:  # below, quotients may be too large for a float
             return torch.zeros_like(log_p).scatter(-1, log_p.argmax(-1, keepdim=True), 1)
         p = (log_p / self.temperature).softmax(-1)
         return nucleus(p, self.top_p) if self.top_p < 1 else p
 
     def _of_few(
-        self,
-        process: SubstitutionProcess,
-        x: Tensor,
-        t: Tensor,
-        padded: bool,
-        belief: Tensor | None,
-        noisy: Tensor,
+        self, x: Tensor, t: Tensor, padded: bool, belief: Tensor | None, noisy: Tensor
     ) -> Tensor:
         """log p(x_0 | x_t) but for a constant, where a share of the tokens is at t.
 
@@ -273,10 +267,13 @@ class Sampler:
         token says of its own x_0 as if it were at s gives way to what it says at t:
 
             p(x_0 | x_s = x_t) q(x_t | x_0) / q(x_s = x_t | x_0)
+
+        A mask says nothing of it at any time.
         """
         s = (t * noisy).ceil().long()  # (B,)
-        log_p = predict(self.network, process, x, s, padded, belief)
-        return log_p + process.evidence(x, t) - process.evidence(x, s)
+        log_p = predict(self.network, self.process, x, s, padded, belief)
+        now, then = (self.process.evidence(x, time) for time in (t, s))
+        return log_p if now is None or then is None else log_p + now - then
 
 
 def nucleus(p: Tensor, mass: float) -> Tensor:
