@@ -3,6 +3,8 @@
 import io
 import json
 import re
+import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -58,6 +60,35 @@ def test_infill_keeps_what_is_not_masked(folder: Path, capsys):
     rows = capsys.readouterr().out.splitlines()
     assert len(rows) == 4
     assert all(row.startswith("a") for row in rows)
+
+
+def test_infill_tells_how_likely_what_is(folder: Path, capsys):
+    """What is different, the likeliest first, how often each was drawn."""
+    words = ["infill", str(folder), "a[MASK]u", "-n", "20", "--seed", "0"]
+    assert main(words) == 0
+    drawn = Counter(capsys.readouterr().out.splitlines())
+    assert main([*words, "--format", "json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {row["text"]: row["drawn"] for row in rows} == drawn
+    likelihoods = [row["likelihood"] for row in rows]
+    assert likelihoods == sorted(likelihoods, reverse=True) and sum(likelihoods) <= 1 + 1e-4
+    assert main([*words, "--format", "tsv"]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split("\t") == list(rows[0]) and len(lines) == len(rows)
+    assert [line.split("\t")[0] for line in lines] == [row["text"] for row in rows]
+
+
+def test_a_person_sees_what_is_new(folder: Path, capsys, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["infill", str(folder), "a[MASK]u", "-n", "5", "--seed", "0"]) == 0
+    for line in capsys.readouterr().out.splitlines():
+        assert re.search(r"\d+ %  .*a(\{.\}u|$)", line), line
+    assert main(["revise", str(folder), "axu", "--strength", "0.8", "--seed", "0"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    result, _, changes = line.partition("   ")
+    assert re.sub(r"\{-.*?\}|[{}]", "", changes) == result
+    assert re.sub(r"\{-(.*?)\}", r"\1", re.sub(r"\{[^-].*?\}", "", changes)) == "axu"
 
 
 def test_revise_at_strength_zero_is_the_identity(folder: Path, capsys):

@@ -1,19 +1,17 @@
 """The stories tab's server: words and their tokens, holes and what fills them, diffs, mistakes."""
 
 import gc
-import math
 from itertools import pairwise
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from served import events, film, post, refusal, story_model, visiting
 
+from redraft import wording
 from redraft.data.stories import synthetic
 from redraft.model import Model
-from redraft.objective import exact_bound
 from redraft.tokenizers.base import EOS, MASK
 from redraft.tokenizers.bpe import BPETokenizer
 from redraft.tokenizers.text import CharacterTokenizer, WordTokenizer
@@ -52,7 +50,7 @@ def client(model: Model):
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_words_are_those_of_a_reader(name: str):
     tokenizer = TOKENIZERS[name]
-    found = stories.spoken(stories.pieces(tokenizer, tokenizer.ids(TEXT)))
+    found = wording.spoken(wording.pieces(tokenizer, tokenizer.ids(TEXT)))
     words = [word.strip(" ") for word in found]
     assert "".join(words).replace("\n\n", "") == TEXT.replace("\n\n", "").replace(" ", "")
     assert {"Lily", "had", "a", "red", "ball", "Oh", "no", "said"} <= {*words}
@@ -65,9 +63,9 @@ def test_pieces_make_up_the_text_and_words_the_pieces(name: str, data: st.DataOb
     known = st.characters(codec="utf-8") if name == "bpe" else st.sampled_from(tokenizer.tokens[3:])
     text = data.draw(st.text(known, min_size=1))
     ids = tokenizer.ids(text)
-    said = stories.pieces(tokenizer, ids)
+    said = wording.pieces(tokenizer, ids)
     assert "".join(said) == text == tokenizer.decode(ids)
-    ranges = stories.words(said)
+    ranges = wording.words(said)
     assert [n for word in ranges for n in word] == list(range(len(ids)))
     assert all(ranges) and len(said) == len(ids)
 
@@ -76,15 +74,15 @@ def test_pieces_make_up_the_text_and_words_the_pieces(name: str, data: st.DataOb
 def test_noise_has_pieces_too(ids: list[int]):
     """Any tokens whatever, with ends and masks among them."""
     tokenizer = TOKENIZERS["bpe"]
-    said = stories.pieces(tokenizer, ids)
+    said = wording.pieces(tokenizer, ids)
     end = ids.index(EOS) if EOS in ids else len(ids)
     assert len(said) == len(ids) and "".join(said[:end]) == tokenizer.decode(ids)
 
 
 def test_a_letter_of_several_tokens_is_in_one_word():
     tokenizer = TOKENIZERS["bpe"]
-    said = stories.pieces(tokenizer, tokenizer.ids("a ☃☃ b"))
-    assert stories.spoken(said) == ["a", " ☃☃", " b"]
+    said = wording.pieces(tokenizer, tokenizer.ids("a ☃☃ b"))
+    assert wording.spoken(said) == ["a", " ☃☃", " b"]
 
 
 def test_a_text_is_read_as_words(client):
@@ -173,51 +171,6 @@ def test_any_tokens_are_served(name: str, tmp_path):
         assert "".join(word["text"] for word in seen["words"]) == text
         _, end = film(post(client, "stories/infill", text=text, hidden=[1], n=2))
         assert end["candidates"]
-
-
-def judged(model: Model, places: list[int] | None) -> stories.Judge:
-    return stories.Judge(model, Job(lambda job: None, lambda event: None), places)
-
-
-def test_a_likelihood_is_the_bound_of_the_tokens_alone(model: Model, monkeypatch):
-    """Of all tokens it is the bound that every run reports; with the same noise for every text."""
-    ids = stories.ids_of(model, "Tom had a red ball.")
-    assert judged(model, None).likelihood(ids) == judged(model, None).likelihood(ids)
-    monkeypatch.setattr(stories, "VIEWS", 800)
-    x0, own = torch.tensor([ids] * 100), model.trained
-    exact = exact_bound(own.denoiser, own.process, x0, torch.Generator().manual_seed(1)).mean()
-    found = -math.log(judged(model, None).likelihood(ids))
-    assert found == pytest.approx(float(exact) / len(ids), rel=0.1)
-
-
-def test_what_is_not_judged_is_not_noised(model: Model, monkeypatch):
-    ids, places = stories.holes(model, Infill(model="tiny", text=TEXT, hidden=[RED]))
-    seen = []
-    monkeypatch.setattr(
-        stories, "token_losses", lambda *at, **_: seen.append(at[3]) or torch.zeros(at[2].shape)
-    )
-    judged(model, places).likelihood(ids)
-    [[draw]] = seen
-    changed = (draw.xt != torch.tensor(ids)).any(0).nonzero().flatten().tolist()
-    assert changed and {*changed} <= {*places}
-
-
-def test_masks_are_taken_off_in_turns(tmp_path):
-    """Beliefs in one token sum to 1; those in a second one, to the belief in the first."""
-    model = story_model(tmp_path / "run", "mdlm")
-    ids, [a, b, *_] = stories.holes(model, Infill(model="tiny", text=TEXT, hidden=[RED, NO]))
-    ids[b] = MASK
-    alone, both, everything = judged(model, [a]), judged(model, [a, b]), 0.0
-    first = alone.likelihood(ids)
-    for token in tokens_of(model):
-        everything += alone.likelihood([token if n == a else i for n, i in enumerate(ids)])
-    pairs = ([token if n == b else i for n, i in enumerate(ids)] for token in tokens_of(model))
-    assert everything == pytest.approx(1, abs=1e-4)
-    assert sum(both.likelihood(pair) ** 2 for pair in pairs) == pytest.approx(first, rel=1e-3)
-
-
-def tokens_of(model: Model) -> range:
-    return range(EOS, len(model.tokenizer))
 
 
 def test_who_leaves_ends_the_drawing(model: Model):

@@ -11,6 +11,7 @@ import math
 import re
 import secrets
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from os.path import isdir
 from pathlib import Path
@@ -28,6 +29,7 @@ from redraft.config import Config, check
 from redraft.distributed import agreed, in_order, world
 from redraft.domains import CANONICAL
 from redraft.errors import UserError, unknown
+from redraft.likelihood import Alternative, Likelihoods
 from redraft.noise.markov import MarkovProcess
 from redraft.repair import Repaired, Repairer
 from redraft.sampler import Callback, Sampler, canvas
@@ -140,19 +142,60 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
         **options: Any,
     ) -> list[Any]:
         """n ways to fill the `[MASK]` (one token) and `[MASK:9]` (nine) of a text."""
-        check(n >= 1, f"n must be at least 1, got {n}")
+        rows = self._infilled(self.template(text), n, seed, callback, options)
+        return [self.tokenizer.decode(row) for row in rows]
+
+    def alternatives(
+        self,
+        text: str,
+        n: int = 8,
+        *,
+        seed: int | None = None,
+        callback: Callback | None = None,
+        **options: Any,
+    ) -> list[Alternative]:
+        """What is different among n ways to fill the masks of a text, the likeliest first.
+
+        >>> [a.text for a in model.alternatives("CC(=O)N[MASK:4]ccc1")]         # doctest: +SKIP
+        ['CC(=O)Nc1ccccc1']
+        """
+        ids = self.template(text)
+        rows = self._infilled(ids, n, seed, callback, options)
+        items = [self.tokenizer.decode(row) for row in rows]
+        drawn = Counter(map(str, items))
+        likelihoods = Likelihoods(self.sampler(), [k for k, i in enumerate(ids) if i == MASK])
+        different = {str(item): (item, row) for item, row in zip(items, rows, strict=True)}
+        found = [
+            Alternative(item, likelihoods(row), drawn[name], row)
+            for name, (item, row) in different.items()
+        ]
+        return sorted(found, key=lambda one: -one.likelihood)
+
+    def template(self, text: str) -> list[int]:
+        """The tokens of a text with masks in it."""
         ids = self._fit(self.tokenizer.template(text), text)
         if MASK not in ids:
             raise UserError(
                 f"nothing to infill: write [MASK] or [MASK:n] into the text, got {text!r}"
             )
+        return ids
+
+    def _infilled(
+        self,
+        ids: list[int],
+        n: int,
+        seed: int | None,
+        callback: Callback | None,
+        options: dict[str, Any],
+    ) -> list[list[int]]:
+        check(n >= 1, f"n must be at least 1, got {n}")
         sampler = self.sampler(**options)
         x = collate([np.array(ids)] * n, self.device)
 
         def draw(x: Tensor, generator: torch.Generator) -> Tensor:
             return sampler.infill(x, x == MASK, generator, callback)
 
-        return self._draw(draw, x.split(self.batch), fixed(seed))
+        return self._rows(draw, x.split(self.batch), fixed(seed))
 
     def revise(
         self,
@@ -249,14 +292,18 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
         parts: Sequence[Any],
         seed: int,
     ) -> list[Any]:
+        return [self.tokenizer.decode(row) for row in self._rows(draw, parts, seed)]
+
+    def _rows(
+        self,
+        draw: Callable[[Any, torch.Generator], Tensor],
+        parts: Sequence[Any],
+        seed: int,
+    ) -> list[list[int]]:
         """All parts, each with random numbers of its own; several processes share the work."""
         rank, size = world()
         mine = [
-            [
-                self.tokenizer.decode(row)
-                for row in draw(parts[i], self._generator(seed, i)).tolist()
-            ]
-            for i in range(rank, len(parts), size)
+            draw(parts[i], self._generator(seed, i)).tolist() for i in range(rank, len(parts), size)
         ]
         return [row for part in in_order(mine, len(parts)) for row in part]
 

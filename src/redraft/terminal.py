@@ -7,19 +7,22 @@ lines without control codes, in which curly brackets stand for colour.
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from difflib import SequenceMatcher
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from redraft.tokenizers.base import EOS, PAD, Tokenizer
+from redraft import wording
+from redraft.tokenizers.base import EOS, MASK, PAD, Tokenizer
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
+
+    from redraft.likelihood import Alternative
 
 Frames = Sequence[tuple[int, Sequence[int]]]
 """A sequence while it is being re-drafted: pairs of a time t and ids."""
@@ -320,6 +323,52 @@ def diff(
     {-C} C N
     """
     return _join(_aligned(_shown(before_ids), _shown(after_ids), tokens), tokens, plain)
+
+
+def show_alternatives(
+    found: "Sequence[Alternative]", template: Sequence[int], tokenizer: Tokenizer
+) -> None:
+    """Ways to fill the masks of a template: how likely each is a token, how often it was drawn."""
+    console, places = new_console(), [n for n, i in enumerate(template) if i == MASK]
+    often = any(one.drawn > 1 for one in found)
+    for one in found:
+        label = f"{100 * one.likelihood:3.0f} %  " + (f"{one.drawn:2d} x  " if often else "")
+        ids = list(takewhile(lambda i: i != EOS, one.ids))
+        parts = wording.filled(wording.pieces(tokenizer, ids), places)
+        _print_hanging(console, label, marked(parts, console.color_system is None))
+
+
+def show_changes(before: str, after: str, tokenizer: Tokenizer) -> None:
+    """What has changed in a text: word by word, or, where it has none, in its tokens."""
+    from rich.text import Text
+
+    console = new_console()
+    both = [wording.pieces(tokenizer, tokenizer.ids(text)) for text in (before, after)]
+    running = any(piece.startswith(" ") for said in both for piece in said)
+    parts = wording.compared(*(wording.spoken(said) if running else said for said in both))
+    changes = marked(parts, console.color_system is None)
+    line = changes if running else Text.assemble(Text(after, "bold"), "   ", changes)
+    console.print(line, soft_wrap=True)
+
+
+def marked(parts: Iterable[wording.Part], plain: bool = False) -> "Text":
+    """New parts bold, those that are gone struck through; `plain` writes {new} and {-gone}.
+
+    >>> print(marked([("same", "Tom"), ("gone", " ran"), ("new", " sat")], plain=True))
+    Tom {-ran} {sat}
+    """
+    from rich.text import Text
+
+    styles, signs = {"new": CORRECTED, "gone": REMOVED}, {"new": "", "gone": "-"}
+    text = Text()
+    for kind, piece in parts:
+        words = piece.lstrip(" ")
+        text.append(" " * (len(piece) - len(words)))
+        if plain and kind in signs:
+            text.append(f"{{{signs[kind]}{words}}}")
+        else:
+            text.append(words, styles.get(kind, ""))
+    return text
 
 
 def _redrafted(

@@ -1,5 +1,6 @@
 """Commands that draw from a model: sample, infill, revise, repair."""
 
+import json
 import os
 import re
 import sys
@@ -18,6 +19,7 @@ from redraft.config import check
 from redraft.errors import NotFound, UserError
 
 if TYPE_CHECKING:
+    from redraft.likelihood import Alternative
     from redraft.model import Model
     from redraft.sampler import Callback
 
@@ -149,19 +151,47 @@ class Infill(Redrawing):
     """
 
     n: Annotated[int, arg(aliases=["-n"])] = 1
-    """How many alternatives of each."""
+    """How many are drawn of each."""
+    format: Literal["text", "tsv", "json"] = "text"
+    """text: all that is drawn, one a line. tsv, json: what is different, the likeliest first, with
+    the likelihood of what was filled in, given the rest (its geometric mean over tokens), and how
+    often it was drawn: so text, too, where a person looks on."""
 
     def run(self) -> None:
-        model = self.load()
-        for text in inputs(self.texts):
+        model, options = self.load(), self.options()
+        told = self.format != "text" or sys.stdout.isatty()
+        draw = model.alternatives if told else model.infill
+        for number, text in enumerate(inputs(self.texts)):
             with progress("infilling") as callback:
-                rows = model.infill(text, self.n, callback=callback, **self.options())
-            show(rows)
+                found = draw(text, self.n, callback=callback, **options)
+            if not told:
+                show(found)
+            elif self.format == "text":
+                from redraft.terminal import show_alternatives
+
+                show_alternatives(found, model.template(text), model.tokenizer)
+            else:
+                self.write(found, text, header=number == 0)
+
+    def write(self, found: "list[Alternative]", text: str, header: bool) -> None:
+        """For other programs."""
+        rows = [
+            {"text": one.text, "likelihood": one.likelihood, "drawn": one.drawn, "given": text}
+            for one in found
+        ]
+        if self.format == "json":
+            print("\n".join(map(json.dumps, rows)))
+            return
+        if header:
+            print("\t".join(rows[0]))
+        for row in rows:
+            cells = map(str, (row | {"likelihood": f"{row['likelihood']:.4f}"}).values())
+            print("\t".join(" ".join(cell.split()) for cell in cells))
 
 
 @dataclass
 class Revise(Redrawing):
-    """Re-draft sequences: take each to a part of full noise and back.
+    """Re-draft sequences: take each to a part of full noise and back; changes are marked.
 
     redraft revise "CC(=O)Nc1ccc(O)cc1" --strength 0.3 --show
 
@@ -193,7 +223,13 @@ class Revise(Redrawing):
             from redraft.terminal import show_revision
 
             show_revision(frames, model.tokenizer, model.tokenizer.encode(items[0]))
-        show(rows)
+        if not sys.stdout.isatty() or not all(isinstance(row, str) for row in rows):
+            show(rows)
+            return
+        from redraft.terminal import show_changes
+
+        for item, row in zip(items, rows, strict=True):
+            show_changes(item, row, model.tokenizer)
 
 
 @dataclass

@@ -3,27 +3,23 @@
 Each answer is a film, and at its end the different texts that came of it, the likeliest first.
 """
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from difflib import SequenceMatcher
-from itertools import chain, groupby, pairwise
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from redraft.batches import collate
 from redraft.config import check
 from redraft.errors import UserError
 from redraft.experiments.editing import CAT, LILY, MAX, SAM, TRAIN
+from redraft.likelihood import Likelihoods
 from redraft.model import Model, fixed
-from redraft.objective import corrupt, draw_times, ranges, token_losses
-from redraft.tokenizers.base import EOS, MASK, SPECIALS, Tokenizer
+from redraft.tokenizers.base import EOS, MASK, SPECIALS
 from redraft.web import forms
 from redraft.web.desk import Job
 from redraft.web.film import Film, Look, Row
+from redraft.wording import Part, compared, filled, pieces, spoken, words
 
 LOST = (
     "Once upon a time there was a little girl named Lily. Lily had a red ball. "
@@ -40,14 +36,7 @@ EXAMPLES = {
     "a lost ball": LOST,
     "one sentence": "Tom had a red ball.",
 }
-WORD = re.compile(r"[^\S\n]*(?:\n+|\w+(?:['’-]\w+)*|([^\w\s])\1*)")
-"""With the space before it; a mark is a word, and so are line breaks."""
-VIEWS, TURNS = 16, 8
-"""How often a text is looked at in order to judge it: under noise, and with masks."""
-
 Facts = dict[str, Any]
-Part = tuple[str, str]
-"""A piece of text, and what it is: same, new or gone."""
 
 
 def examples(model: Model) -> dict[str, str]:
@@ -104,39 +93,6 @@ def content(model: Model, ids: list[int]) -> list[int]:
     return ids[: len(ids) - len(model.tokenizer.ending)]
 
 
-def pieces(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """What each token adds to the text, with the space before it.
-
-    A letter of several tokens comes with the last of them; ends are silent, and begin anew.
-    """
-    found: list[str] = []
-    for ends, run in groupby(ids, lambda i: i == EOS):
-        own, before = list(run), ""
-        whole = tokenizer.decode(own)
-        for n in range(1, len(own) + 1):
-            text = "" if ends else tokenizer.decode(own[:n])
-            text = text if whole.startswith(text) else before
-            found.append(text[len(before) :])
-            before = text
-    return found
-
-
-def words(said: Sequence[str]) -> list[range]:
-    """The tokens of each word, by what each token adds to the text.
-
-    >>> words(["Tom", " ha", "d", " a", " ball", "."])
-    [range(0, 1), range(1, 3), range(3, 4), range(4, 5), range(5, 6)]
-    """
-    starts = {0, *(word.start() for word in WORD.finditer("".join(said)))}
-    first, at = [], 0
-    for n, piece in enumerate(said):
-        if at in starts:
-            starts.remove(at)  # half a letter adds nothing, and begins no second word
-            first.append(n)
-        at += len(piece)
-    return [range(*both) for both in pairwise([*first, len(said)])]
-
-
 # ------------------------------------------------------------------ step by step
 
 
@@ -150,16 +106,9 @@ def infill(model: Model, ask: forms.Infill, job: Job) -> None:
     mask[:, places] = True
     generator = torch.Generator(model.device).manual_seed(fixed(ask.seed))
     model.sampler(**ask.options).infill(x, mask, generator, film.step)
-    filled = frozenset(places)
-
-    def parts(row: int) -> list[Part]:
-        said = shown(film.last[row])
-        marked = groupby(range(len(said)), lambda n: "new" if n in filled else "same")
-        return [(kind, "".join(said[n] for n in run)) for kind, run in marked]
-
     judge = Judge(model, job, places)
     stood = "" if MASK in ids else f" What stood there: {judge.percent(ids)} a token."
-    finish(film, judge, parts, stood)
+    finish(film, judge, lambda row: filled(shown(film.last[row]), places), stood)
 
 
 def revise(model: Model, ask: forms.Rewrite, job: Job) -> None:
@@ -243,80 +192,21 @@ def shown(row: Row) -> list[str]:
     return row["tokens"][: row["end"]]
 
 
-def spoken(said: Sequence[str]) -> list[str]:
-    return ["".join(said[n] for n in word) for word in words(said)]
-
-
-def compared(before: Sequence[str], after: Sequence[str]) -> list[Part]:
-    """
-    >>> compared(["Tom", " ran", "."], ["Tom", " sat", "."])
-    [('same', 'Tom'), ('gone', ' ran'), ('new', ' sat'), ('same', '.')]
-    """
-    return list(_compared(before, after))
-
-
-def _compared(before: Sequence[str], after: Sequence[str]) -> Iterator[Part]:
-    matcher = SequenceMatcher(None, before, after, autojunk=False)
-    for action, i, j, k, l in matcher.get_opcodes():
-        if action == "equal":
-            yield "same", "".join(after[k:l])
-            continue
-        if i < j:
-            yield "gone", "".join(before[i:j])
-        if k < l:
-            yield "new", "".join(after[k:l])
-
-
 class Judge:
-    """How likely the model finds tokens at some places of a text, or at all, given the rest of it.
-
-    By the bound on -log p of these tokens alone, with the same noise for every text; masks are
-    better taken off in turns, since then the likelihood is exact.
-    """
+    """Tells that it judges, and stops where nobody waits for it any more."""
 
     def __init__(self, model: Model, job: Job, places: Sequence[int] | None = None):
-        self.model, self.job, self.places = model, job, places
-        blank = torch.full((1, 1), MASK, device=model.device)
-        self.masks = int(model.trained.process.prior(blank)) == MASK
+        self.likelihoods, self.job = Likelihoods(model.sampler(), places), job
         job.say("note", note="Judging how likely each is …")
 
     @property
     def about(self) -> str:
-        what = "the whole text" if self.places is None else "the new words, given the rest"
-        return f"likelihood of {what}"
+        whole = self.likelihoods.places is None
+        return f"likelihood of {'the whole text' if whole else 'the new words, given the rest'}"
 
-    @torch.no_grad()
     def likelihood(self, ids: Sequence[int]) -> float:
-        """The geometric mean over tokens."""
         self.job.check()
-        places = list(range(len(ids)) if self.places is None else self.places)
-        nats = self.unmasked if self.masks else self.bound
-        return float(torch.exp(-nats(list(ids), places) / len(places)))
+        return self.likelihoods(ids)
 
     def percent(self, ids: Sequence[int]) -> str:
         return f"{100 * self.likelihood(ids):.2g} %"
-
-    def bound(self, ids: list[int], places: list[int]) -> Tensor:
-        """Views of the text, its places noised each at a time of its own."""
-        process, denoiser = self.model.trained.process, self.model.trained.denoiser
-        generator = torch.Generator(self.model.device).manual_seed(0)
-        x0 = collate([np.array(ids)] * VIEWS, self.model.device)  # (VIEWS, L)
-        times = draw_times(x0, ranges("joint", process.T), generator)
-        draws = []
-        for draw in corrupt(process, x0, times, generator):
-            xt = x0.clone()
-            xt[:, places] = draw.xt[:, places]
-            draws.append(replace(draw, xt=xt))
-        nats = process.prior_kl(x0) + token_losses(denoiser, process, x0, draws, padded=False)
-        return nats[:, places].sum(-1).mean()
-
-    def unmasked(self, ids: list[int], places: list[int]) -> Tensor:
-        """Each turn sees what those before it have taken the masks off."""
-        n, T = min(TURNS, len(places)), self.model.trained.process.T
-        turns = [places[k::n] for k in range(n)]
-        masked = [list(chain(*turns[k:])) for k in range(n)]
-        x = collate([np.array(hide(ids, own)) for own in masked], self.model.device)  # (n, L)
-        t = [max(1, round(T * len(own) / len(ids))) for own in masked]
-        p = self.model.sampler().predict(x, torch.tensor(t, device=x.device), padded=False)
-        taken = [(k, l, ids[l]) for k, turn in enumerate(turns) for l in turn]
-        return -p[tuple(torch.tensor(taken, device=x.device).T)].log().sum()
