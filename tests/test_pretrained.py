@@ -342,3 +342,11 @@ def test_a_format_from_the_future_names_both_versions(tmp_path: Path):
     seal(tmp_path / "model")
     with pytest.raises(UserError, match=r"redraft 7.0 in format 99; .* up to 2"):
         checkpoint.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize(("V", "together"), [(65, 256), (2048, 128)])
+def test_fewer_long_texts_of_many_words_are_drawn_together(V: int, together: int):
+    """So that their probabilities take a quarter of a gigabyte at most."""
+    trained = Mock(lengths=np.zeros(257), tokenizer=range(V))
+    trained.denoiser.embeddings.device = torch.device("cpu")
+    assert redraft.Model(trained).batch == together

@@ -38,6 +38,9 @@ from redraft.trainer import Watcher
 
 SHIPPED = Path(__file__).parent / "models"
 """Models that come with the package, each in a folder of its name."""
+TOGETHER = {"cuda": (2048, 1 << 28), "cpu": (256, 1 << 26)}
+"""Most sequences that are drawn at a time, and most probabilities that they may have: 1 GB, or a
+quarter of it, of which a step needs several."""
 RENEWED = 0.5
 """The last share of the steps that `sample` renews unless it is told otherwise."""
 
@@ -52,7 +55,9 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
 
     def __init__(self, trained: Trained, batch: int | None = None):
         self.trained = trained
-        self.batch = batch or (2048 if self.device.type == "cuda" else 256)  # drawn together
+        most, numbers = TOGETHER["cuda" if self.device.type == "cuda" else "cpu"]
+        fit = numbers // (self.longest * len(self.tokenizer))
+        self.batch = batch or max(1, min(most, fit))  # drawn together
 
     @property
     def config(self) -> Config:
