@@ -1,9 +1,9 @@
 """Learning curves of runs as results: results/DOMAIN/curves-METHOD[-VARIANT].json.
 
-    python scripts/curves.py DRAWN_FOLDER... [--variant NAME] [--note TEXT]
+    python scripts/curves.py DRAWN_FOLDER... [--every STEPS] [--variant NAME] [--note TEXT]
 
 Of what `redraft compare` leaves beside each run, NAME.drawn: the first row of its metrics, one in
-two thousand steps, and the last.
+so many steps, and the last.
 """
 
 import argparse
@@ -16,14 +16,13 @@ from redraft.experiments import drawn
 from redraft.experiments.domain import Drawn
 
 ROOT = Path(__file__).parents[1]
-EVERY = 2_000
-NOTE = f"every {EVERY:,} steps of the run; seconds include compiling"
 
 
-def curves(own: Drawn, note: str = NOTE) -> dict[str, Any]:
+def curves(own: Drawn, every: int = 2_000, note: str | None = None) -> dict[str, Any]:
     rows = own.rows(drawn.CURVES)
-    chosen = [row for row in rows[1:-1] if row["step"] % EVERY == 0]
+    chosen = [row for row in rows[1:-1] if row["step"] % every == 0]
     chosen = [rounded(row) for row in (rows[0], *chosen, rows[-1])]
+    note = note or f"every {every:,} steps of the run; seconds include compiling"
     return results.result(own, "curves", len(rows), {}, note=note, rows=chosen)
 
 
@@ -35,8 +34,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Learning curves of runs as results.")
     parser.add_argument("folders", nargs="+", type=Path, help="NAME.drawn of redraft compare")
     parser.add_argument("--variant", help="a name for these, beside those of others")
-    parser.add_argument("--note", default=NOTE)
+    parser.add_argument("--every", type=int, default=2_000, help="steps between two rows")
+    parser.add_argument("--note")
     given = parser.parse_args()
     for folder in given.folders:
-        found = curves(drawn.read(folder), given.note)
+        found = curves(drawn.read(folder), given.every, given.note)
         print(results.write(found, ROOT / "results", given.variant))

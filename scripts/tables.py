@@ -349,9 +349,9 @@ def in_percent(apart: Estimate) -> str:
     return "{:+.1f} ({:+.1f} to {:+.1f})".format(*(100 * x for x in apart))
 
 
-def collapse(titles: Mapping[str, str]) -> str:
+def collapse(domain: str, titles: Mapping[str, str]) -> str:
     """What the most frequent tokens become, by run."""
-    found = {name: rows_of(f"molecules/noise-{name}")["collapse"] for name in titles}
+    found = {name: rows_of(f"{domain}/noise-{name}")["collapse"] for name in titles}
     first, *_ = found.values()
     cells = (
         (
@@ -434,12 +434,14 @@ TABLES: dict[str, Callable[[], str]] = {
         }
     ),
     "collapse": lambda: collapse(
+        "molecules",
         {
             "d3pm-confusion-symmetric": "symmetric confusion",
             "vsdd-seed1": "VSDD, which begins there",
             "d3pm-reinforce": "D3PM-Reinforce",
-        }
+        },
     ),
+    "story-collapse": lambda: collapse("stories", {"vsdd": "VSDD"}),
     "repair-molecules": repairs,
     "train-tiny": lambda: train("bench/train-tiny"),
     "train-molecules": lambda: train("bench/train-molecules"),
