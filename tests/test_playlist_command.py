@@ -2,7 +2,9 @@
 
 import io
 import json
+import re
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -455,3 +457,11 @@ def test_mistakes_in_models_and_files(run, mine, molecules, cache: Path, monkeyp
     assert "not what is known of the tracks" in answer(run)
     prepare_playlists(data.Request((str(write(tmp_path / "other.jsonl", lists=50)),)))
     assert "has learned from other playlists" in answer(run)
+
+
+def test_codes_are_infilled_for_a_person_too(run: Path, capsys, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["infill", "0 1 [MASK] 3", "--model", str(run), "-n", "2", "--seed", "0"]) == 0
+    for line in capsys.readouterr().out.splitlines():
+        assert re.match(r" +\d+ %  .*\(\d+, \d+, \d+\) \(", line), line

@@ -334,7 +334,10 @@ def show_alternatives(
     for one in found:
         label = f"{100 * one.likelihood:3.0f} %  " + (f"{one.drawn:2d} x  " if often else "")
         ids = list(takewhile(lambda i: i != EOS, one.ids))
-        parts = wording.filled(wording.pieces(tokenizer, ids), places)
+        if isinstance(one.text, str):
+            parts = wording.filled(wording.pieces(tokenizer, ids), places)
+        else:
+            parts = [("same", " ".join(map(str, one.text)))]
         _print_hanging(console, label, marked(parts, console.color_system is None))
 
 
