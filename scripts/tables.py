@@ -148,11 +148,12 @@ def renew_search() -> str:
 
 def infill_search() -> str:
     """Hidden tokens that came back, by the time that the denoiser was told."""
-    titles = ("molecules", "hidden", "told", "tokens back, %", "all back, %", "valid, %")
+    titles = ("of", "hidden", "told", "tokens back, %", "all back, %", "valid, %")
+    names = ("overlap", "exact", "validity")
     cells = (
         (
-            *(row["molecules"], str(row["hidden"]), row["told"]),
-            *(f"{100 * row[name]:.1f}" for name in ("overlap", "exact", "validity")),
+            *(row["of"], str(row["hidden"]), row["told"]),
+            *(f"{100 * row[name]:.1f}" if name in row else "" for name in names),
         )
         for row in rows_of("molecules/infill-search")["rows"]
     )
