@@ -75,7 +75,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_state(
 
     monkeypatch.setattr(Fixed, "step", poisoned)
     folder = tmp_path / "run"
-    with pytest.raises(UserError, match=r"not a number at step 17; the last good state") as error:
+    with pytest.raises(UserError, match=r"^loss: not a number at step 17; the last good") as error:
         trainer.train(tiny("mdlm"), folder)
     assert str(folder) in str(error.value)
     kept = checkpoint.load(folder)
@@ -102,7 +102,8 @@ def test_a_gradient_that_is_no_number_spoils_no_state(
         return move(self)
 
     monkeypatch.setattr(Player, "move", poisoned)
-    with pytest.raises(UserError, match=f"not a number at step {at}; the last good state"):
+    name = {"the follower": "gradient_norm", "the leader": "leader/gradient_norm"}[who]
+    with pytest.raises(UserError, match=f"^{name}.*: not a number at step {at}; the last good"):
         trainer.train(config, folder)
     state = checkpoint.load_state(folder)
     assert state.progress["step"] == at - 10

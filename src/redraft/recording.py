@@ -66,6 +66,7 @@ class Recorder:
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.generator)
         torch.cuda.synchronize()
+        torch.cuda.empty_cache()  # what work without a recording has left is not open to one
         with torch.cuda.stream(self.stream):
             graph.capture_begin(pool=self.memory)
             try:

@@ -317,23 +317,25 @@ class Health:
     A gradient that is none spoils the weights even where the loss, taken before the step, is sound.
     """
 
-    WATCHED = ("loss", "gradient_norm", "leader/gradient_norm")
+    WATCHED = frozenset({"loss", "gradient_norm", "leader/gradient_norm"})
 
     def __init__(self):
-        self.bad: Tensor | None = None
+        self.bad: dict[str, Tensor] = {}
+        """For each that is watched the first such step, or -1."""
 
     def note(self, step: int, metrics: dict[str, Tensor | float]) -> None:
-        seen = torch.as_tensor(sum(metrics[name] for name in self.WATCHED if name in metrics))
-        if self.bad is None:
-            self.bad = torch.full((), -1, device=seen.device)
-        first = (self.bad < 0) & ~seen.isfinite()
-        self.bad = torch.where(first, step + 1, self.bad)
+        for name in self.WATCHED & metrics.keys():
+            sound = torch.as_tensor(metrics[name]).isfinite()
+            before = self.bad.get(name, torch.full_like(sound, -1, dtype=torch.long))
+            self.bad[name] = torch.where((before < 0) & ~sound, step + 1, before)
 
     def check(self, folder: Path) -> None:
-        if self.bad is not None and (step := int(self.bad)) >= 0:
+        found = {name: int(step) for name, step in self.bad.items() if step >= 0}
+        if found:
+            first = min(found.values())
+            names = " and ".join(sorted(name for name, step in found.items() if step == first))
             raise UserError(
-                f"the loss or its gradient is not a number at step {step}; "
-                f"the last good state is in {folder}"
+                f"{names}: not a number at step {first}; the last good state is in {folder}"
             )
 
 
