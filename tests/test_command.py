@@ -12,8 +12,10 @@ from unittest.mock import Mock
 import pytest
 import torch
 from mistakes import message
+from tiny import on_lines, write_lines
 
 import redraft
+from redraft import trainer
 from redraft.cli import main
 from redraft.config import Config, read_recipe, recipe_names
 from redraft.methods import METHODS
@@ -34,6 +36,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = root / "run"
     assert main(["train", "--data", str(root / "my.txt"), "--out", str(out), *SMALL]) == 0
     return out
+
+
+@pytest.fixture(scope="module")
+def spaced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on lines of two words."""
+    root = tmp_path_factory.mktemp("spaced")
+    lines = [f"{a} {b}{c}" for a in "abcdef" for b in "xyz" for c in "uvw"]
+    trainer.train(on_lines("mdlm", write_lines(root / "my.txt", lines), steps=5), root / "run")
+    return root / "run"
 
 
 def test_training_on_own_lines_leaves_a_whole_run_folder(folder: Path):
@@ -183,13 +194,31 @@ def test_where_nothing_can_be_read_it_says_so(word, piped, said, folder, capsys,
     assert said in err and len(err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("text", ["a [MASK]u", "[MASK] x"])
+def test_text_of_several_words_is_for_the_model_of_stories(text, spaced: Path, shelf: Path, capsys):
+    redraft.load(spaced).save(shelf / "stories")
+    assert main(["infill", text, "--seed", "1"]) == 0
+    usual = capsys.readouterr().out
+    for named in (["stories", text], [text, "--model", "stories"], [str(spaced), text]):
+        assert main(["infill", *named, "--seed", "1"]) == 0
+        assert capsys.readouterr().out == usual
+
+
 @pytest.mark.parametrize(
-    "words", [["sample"], ["infill", "a[MASK]"], ["revise", "a"], ["repair", "C("]]
+    ("words", "name"),
+    [
+        (["sample"], "molecules"),
+        (["infill", "a[MASK]"], "molecules"),
+        (["infill", "a [MASK]"], "stories"),
+        (["revise", "a"], "molecules"),
+        (["revise", "a", "a b"], "stories"),
+        (["repair", "C("], "molecules"),
+    ],
 )
-def test_without_a_shipped_model_one_has_to_be_named(words, shelf: Path, capsys):
+def test_without_a_shipped_model_one_has_to_be_named(words, name, shelf: Path, capsys):
     assert main(words) == 2
     said = capsys.readouterr().err
-    assert "no model 'molecules'" in said and "run folder" in said
+    assert f"no model '{name}'" in said and "run folder" in said
     assert len(said.splitlines()) == 1
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from redraft.model import Model
     from redraft.sampler import Callback
 
-SHIPPED = "molecules"
-"""The model that draws where none is named."""
+SHIPPED, STORIES = "molecules", "stories"
+"""The models that draw where none is named."""
 LISTS = (".smi", ".smiles", ".csv", ".tsv", ".txt")
 """Files with a molecule a line, as text."""
 STRUCTURES = (".sdf", ".sd", ".mol", ".mol2", ".pdb")
@@ -134,11 +134,19 @@ class Redrawing(Drawing):
 
     texts: Annotated[Positional[tuple[str, ...]], arg(metavar="TEXT...")] = ()
     """Sequences; by default every line of standard input."""
-    model: Annotated[str, arg(metavar="MODEL")] = SHIPPED
-    """A run folder, a shipped model or a hub id; a run folder may also stand before TEXT."""
+    model: Annotated[str | None, arg(metavar="MODEL")] = None
+    """A run folder, a shipped model or a hub id; a run folder may also stand before TEXT. By
+    default the shipped one of stories for text of several words, else that of molecules."""
 
     def __post_init__(self) -> None:
-        self.model, self.texts = model_before(self.texts, self.model)
+        if self.model is None:
+            self.model, self.texts = model_before(self.texts)
+
+    def opened(self) -> "tuple[Model, list[str]]":
+        """The model, and the sequences it begins from."""
+        texts = inputs(self.texts)
+        self.model = self.model or suited(texts)
+        return self.load(), texts
 
 
 @dataclass
@@ -147,7 +155,7 @@ class Infill(Redrawing):
 
     redraft infill "CC(=O)N[MASK:4]ccc1" -n 3
 
-    redraft infill "Lily had a [MASK] ball." --model runs/stories
+    redraft infill "Lily had a [MASK] ball." -n 5
     """
 
     n: Annotated[int, arg(aliases=["-n"])] = 1
@@ -158,10 +166,10 @@ class Infill(Redrawing):
     often it was drawn: so text, too, where a person looks on."""
 
     def run(self) -> None:
-        model, options = self.load(), self.options()
+        (model, texts), options = self.opened(), self.options()
         told = self.format != "text" or sys.stdout.isatty()
         draw = model.alternatives if told else model.infill
-        for number, text in enumerate(inputs(self.texts)):
+        for number, text in enumerate(texts):
             with progress("infilling") as callback:
                 found = draw(text, self.n, callback=callback, **options)
             if not told:
@@ -195,6 +203,8 @@ class Revise(Redrawing):
 
     redraft revise "CC(=O)Nc1ccc(O)cc1" --strength 0.3 --show
 
+    redraft revise "Lily was sad. She had a big smile on her face."
+
     redraft revise --model runs/vsdd-1 < molecules.smi
     """
 
@@ -208,8 +218,8 @@ class Revise(Redrawing):
     def run(self) -> None:
         from redraft.sampler import Trace
 
-        model, frames = self.load(), Trace()
-        items = [model.tokenizer.parse(text) for text in inputs(self.texts)]
+        (model, texts), frames = self.opened(), Trace()
+        items = [model.tokenizer.parse(text) for text in texts]
         with progress("revising") as callback:
 
             def watch(step: Any) -> None:
@@ -246,8 +256,9 @@ class Repair:
     items: Annotated[Positional[tuple[str, ...]], arg(metavar="SMILES|FILE...")] = ()
     """SMILES, or files with one a line; by default standard input. What follows a blank or a comma
     is taken for a name."""
-    model: Annotated[str, arg(metavar="MODEL")] = SHIPPED
-    """A run folder, a shipped model or a hub id; a run folder may also stand before SMILES."""
+    model: Annotated[str | None, arg(metavar="MODEL")] = None
+    """A run folder, a shipped model or a hub id; a run folder may also stand before SMILES. By
+    default the shipped one of molecules."""
     format: Literal["tsv", "smiles", "json"] = "tsv"
     """tsv: result, status, edits, sure, given, remark; smiles: valid results alone; json: one
     object a line. Told at length where a person looks on."""
@@ -259,14 +270,15 @@ class Repair:
     """cpu, cuda, or auto: the GPU where there is one."""
 
     def __post_init__(self) -> None:
-        self.model, self.items = model_before(self.items, self.model)
+        if self.model is None:
+            self.model, self.items = model_before(self.items)
 
     def run(self) -> None:
         from redraft.model import load
         from redraft.report.repairs import RepairWriter
 
         sources = [smiles_of(item) for item in self.items or ("-",)]
-        model = load(self.model, self.device)
+        model = load(self.model or SHIPPED, self.device)
         texts = chain.from_iterable(sources)
         with RepairWriter(self.format, model.tokenizer) as writer:
             for repaired in model.repair(texts, seed=self.seed, drafts=self.drafts):
@@ -315,12 +327,21 @@ def names_file(text: str) -> bool:
     return known or bool(re.search(r"\.(?![bcfhilnoprs]*$)[a-z]{2,5}$", text))
 
 
-def model_before(given: tuple[str, ...], model: str) -> tuple[str, tuple[str, ...]]:
-    """The model and the sequences: a folder before them is the model, unless --model names one."""
-    for first in given[:1] if model == SHIPPED else ():
-        if first == SHIPPED or isdir(first):
+def model_before(given: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
+    """The model that stands before sequences, a folder or a shipped one, and the sequences."""
+    for first in given[:1]:
+        if first in (SHIPPED, STORIES) or isdir(first):
             return first, given[1:]
-    return model, given
+    return None, given
+
+
+def suited(texts: Sequence[str]) -> str:
+    """The shipped model that knows what such texts are.
+
+    >>> suited(["CC(=O)N[MASK:4]ccc1"]), suited(["Lily had a [MASK] ball."])
+    ('molecules', 'stories')
+    """
+    return STORIES if any(len(text.split()) > 1 for text in texts) else SHIPPED
 
 
 def inputs(given: Sequence[str]) -> list[str]:

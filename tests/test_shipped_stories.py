@@ -1,0 +1,48 @@
+"""The model of stories that comes with the package, as a person meets it on a CPU."""
+
+import pytest
+
+import redraft
+from redraft.cli import main
+from redraft.data.stories import ENTITIES
+from redraft.experiments.editing import LILY
+from redraft.model import SHIPPED, Model
+
+
+@pytest.fixture(scope="module")
+def stories() -> Model:
+    return redraft.load("stories", "cpu")
+
+
+def test_it_takes_at_most_16_megabytes():
+    assert sum(path.stat().st_size for path in (SHIPPED / "stories").iterdir()) <= 16e6
+
+
+def test_entities_are_single_tokens(stories: Model):
+    for word in ENTITIES:
+        assert len(stories.tokenizer.encode(f" {word}")) == 2  # with the end
+
+
+def test_a_word_that_the_story_tells_is_found(stories: Model):
+    text = LILY.replace("Lily", "[MASK]", 2).replace("[MASK]", "Lily", 1)
+    found = stories.infill(text, n=8, seed=0)
+    assert sum(one == LILY for one in found) >= 6
+
+
+def test_a_sentence_is_filled_without_naming_a_model(capsys):
+    assert main(["infill", "Lily had a [MASK] ball.", "-n", "4", "--seed", "0"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4
+    assert all(line.startswith("Lily had a ") and line.endswith(" ball.") for line in lines)
+
+
+@pytest.mark.parametrize("word", ["infill", "revise"])
+def test_too_long_a_story_is_told_its_length(word, capsys):
+    assert main([word, "Tom had a [MASK]. " * 60]) == 2
+    said = capsys.readouterr().err
+    assert "tokens, this model takes at most 256" in said and len(said.splitlines()) == 1
+
+
+def test_text_without_a_mask_is_told_so(capsys):
+    assert main(["infill", "Lily had a ball."]) == 2
+    assert "[MASK]" in capsys.readouterr().err
