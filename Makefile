@@ -13,7 +13,7 @@ export PIP_BUILD_CONSTRAINT := constraints.txt
 .PHONY: help quickstart test test-web dist format clean
 
 help:
-	@echo "make quickstart   a minute on a CPU: generate, repair, train, re-draft"
+	@echo "make quickstart   a minute on a CPU: generate, repair, fill in, train, re-draft"
 	@echo "make test         lint, format check, types, tests"
 	@echo "make test-web     the page of redraft serve in a real browser, where one can be had"
 	@echo "make dist         sdist and wheel into dist/, and the wheel tried in an empty environment"

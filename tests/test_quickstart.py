@@ -26,7 +26,7 @@ def told(monkeypatch) -> list[tuple[str, bool]]:
 
         return part
 
-    for name in ("generate", "repair", "learn", "try_out", "redraft", "draw_noise"):
+    for name in ("generate", "repair", "fill_in", "learn", "try_out", "redraft", "draw_noise"):
         monkeypatch.setattr(quickstart, name, note(name))
     return parts
 
@@ -36,7 +36,7 @@ OWN = [("learn", False), ("try_out", False), ("redraft", False), ("draw_noise", 
 
 def test_the_shipped_model_comes_first(told, tmp_path: Path):
     quickstart.quickstart(tmp_path / "new")
-    assert told == [("generate", True), ("repair", True), *OWN]
+    assert told == [("generate", True), ("repair", True), ("fill_in", True), *OWN]
 
 
 def test_new_molecules_are_told_and_drawn(molecules: Path, tmp_path: Path, monkeypatch, capsys):
@@ -56,6 +56,14 @@ def test_repairs_show_what_changed(molecules: Path, monkeypatch, capsys):
     assert a == "  a: C[NH3+](" and b.startswith("  b: CCC")
     assert changed.startswith("    -> C") and "1 edit" in changed and "{" in changed
     assert failed.startswith("    -> not repaired: ")
+
+
+def test_hidden_words_are_filled_in(monkeypatch, capsys):
+    monkeypatch.setattr(quickstart, "STORY", "Tom had a dog. The [MASK] was big.")
+    quickstart.fill_in(redraft.load("stories", "cpu"), 0)
+    _, _, given, *filled = capsys.readouterr().out.splitlines()
+    assert given.strip() == quickstart.STORY
+    assert filled and all("Tom had a dog. The {" in line and "%" in line for line in filled)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The first minutes: generate, repair, train, re-draft, and see what noise was learned."""
+"""The first minutes: generate, repair, fill in, train, re-draft, see what noise was learned."""
 
 import dataclasses
 import json
@@ -20,6 +20,7 @@ from redraft.terminal import (
     Frames,
     TrainingDisplay,
     new_console,
+    show_alternatives,
     show_noise,
     show_revision,
 )
@@ -33,6 +34,10 @@ BROKEN = {
     "ibuprofen": "CC(C)Cc1ccc(C(C)C(=O)O)cc1)",
 }
 """Each with one thing wrong."""
+STORY = (
+    "Once upon a time there was a little girl named Lily. Lily had a [MASK] ball. "
+    "One day the ball rolled into the [MASK]. Lily was very [MASK]."
+)
 
 
 def quickstart(out: Path, seed: int = 0) -> None:
@@ -41,6 +46,7 @@ def quickstart(out: Path, seed: int = 0) -> None:
     shipped = load("molecules")
     generate(shipped, out, seed)
     repair(shipped, seed)
+    fill_in(load("stories"), seed)
     model = learn(out, seed)
     try_out(model, seed)
     redraft(model, out, seed)
@@ -92,6 +98,14 @@ def repair(model: Model, seed: int) -> None:
     for name, repaired in zip(BROKEN, model.repair(BROKEN.values(), seed=seed), strict=True):
         console.print(Text(f"  {name}: {repaired.given}"), soft_wrap=True)
         console.print(Text("    -> ") + told(repaired, model.tokenizer, console), soft_wrap=True)
+
+
+def fill_in(model: Model, seed: int) -> None:
+    say("Filling in", "hidden words of a story, by the other model that comes with redraft")
+    print(f"  {STORY}")
+    show_alternatives(
+        model.alternatives(STORY, 5, seed=seed), model.template(STORY), model.tokenizer
+    )
 
 
 def learn(out: Path, seed: int) -> Model:
