@@ -273,13 +273,13 @@ def told(metrics: Mapping[str, Any], names: Iterable[str], at: str = "") -> list
 
 
 def new_stories(folder: Path = ROOT / "results/stories") -> str:
-    """Stories of all methods, with real ones and shuffled ones beside them."""
+    """Stories of all methods, with what they are to be read beside."""
     paths = sorted(folder.glob("generation-*.json"))
     found = {
         path.stem.removeprefix("generation-"): rows_of(f"stories/{path.stem}") for path in paths
     }
     scale = next(iter(found.values()))["scale"]
-    ends = [(f"{end} stories", "", *told(scale[end], TOLD)) for end in ("real", "shuffled")]
+    ends = [(f"{end} stories", "", *told(own, TOLD)) for end, own in scale.items() if end != "n"]
     rows = [(m, f"{own['steps']:,}", *told(own["metrics"], TOLD)) for m, own in found.items()]
     return table(("", "steps", *(title for title, _, _ in TOLD.values())), rows + ends)
 

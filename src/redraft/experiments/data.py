@@ -25,3 +25,8 @@ def learned(data: Dataset) -> set[str]:
 def unseen(data: Dataset, n: int | None = None) -> list[str]:
     """The first n validation items, or all."""
     return [data.tokenizer.decode(ids) for ids in data.validation[:n]]
+
+
+def held_out(data: Dataset, n: int) -> list[str]:
+    """The first n items like those it has learned from, which were kept from it."""
+    return [data.tokenizer.decode(ids) for ids in data.held_out[:n]]

@@ -11,7 +11,8 @@ entity-swap-large.jsonl    and of editing unseen ones
 span-removal-large.jsonl
 
 Drawing needs no judge. Beside the perplexity of what was drawn stands that of as many unseen
-stories, as they are and with their words shuffled: the scale on which a judge is to be read.
+stories, as they are and with their words shuffled: the scale on which a judge is to be read. Those
+held out of training say how good, and how varied, a model can be that learns them perfectly.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +33,7 @@ from redraft.evaluation import results, statistics, stories
 from redraft.evaluation.statistics import Estimate
 from redraft.evaluation.stories import Judge, Likelihood
 from redraft.experiments import domain, editing, noise, sweeps
-from redraft.experiments.data import dataset_of, unseen
+from redraft.experiments.data import dataset_of, held_out, unseen
 from redraft.experiments.domain import PLAIN, Asked, keep_rows, read_rows
 from redraft.experiments.editing import Draft
 from redraft.experiments.sweeps import RENEWAL, STEPS, TEMPERATURE, Form, Sweep
@@ -198,6 +199,9 @@ def generation(
     texts = unseen(data, len(samples))
     scale = stories.scale(judge, texts, seed, judging)
     scale["real"] |= stories.variety(texts, seed)
+    alike = held_out(data, len(texts))
+    if len(alike) == len(texts):  # variety depends on how many there are
+        scale["held-out"] = stories.quality(alike, judge, seed, judging)
     beside = {
         end: {name: estimate.to_dict() for name, estimate in own.items()}
         for end, own in scale.items()

@@ -5,8 +5,7 @@ import { projector } from "./projector.js";
 
 const NONE = {
   molecules: "No model of molecules is served: redraft serve molecules shows the one that comes with the package.",
-  stories: "No model of stories is served: train one, for instance with redraft train tiny/vsdd --data.domain stories "
-    + "--data.max-length 160, and show its folder with redraft serve RUN.",
+  stories: "No model of stories is served: redraft serve stories shows the one that comes with the package.",
   playlists: "No model of playlists is served: train one, for instance with redraft train tiny/vsdd --data.domain playlists "
     + "--data.max-length 150, and show its folder with redraft serve RUN.",
 };
