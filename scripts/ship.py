@@ -18,10 +18,11 @@ from redraft.folder import read_json
 def numbers(file: Path) -> dict[str, str]:
     """What was measured, in words."""
     found = read_json(file)
-    n, metrics = found["n"], found["metrics"]
+    n, bound_n = found["n"], found.get("bound_n", found["n"])
     return {
-        name: f"{m['value']:.4g} (95 %: {m['low']:.4g} to {m['high']:.4g}; n = {n:,})"
-        for name, m in metrics.items()
+        name: f"{m['value']:.4g} (95 %: {m['low']:.4g} to {m['high']:.4g}; "
+        f"n = {bound_n if name.startswith('bound') else n:,})"
+        for name, m in found["metrics"].items()
     }
 
 

@@ -272,13 +272,18 @@ def told(metrics: Mapping[str, Any], names: Iterable[str], at: str = "") -> list
     ]
 
 
+def by_name(paths: Iterable[Path]) -> list[Path]:
+    """A method before its variants."""
+    return sorted(paths, key=lambda path: path.stem)
+
+
 def new_stories(folder: Path = ROOT / "results/stories") -> str:
     """Stories of all methods, with what they are to be read beside."""
-    paths = sorted(folder.glob("generation-*.json"))
+    paths = by_name(folder.glob("generation-*.json"))
     found = {
         path.stem.removeprefix("generation-"): rows_of(f"stories/{path.stem}") for path in paths
     }
-    scale = next(iter(found.values()))["scale"]
+    scale = max((own["scale"] for own in found.values()), key=len)
     ends = [(f"{end} stories", "", *told(own, TOLD)) for end, own in scale.items() if end != "n"]
     rows = [(m, f"{own['steps']:,}", *told(own["metrics"], TOLD)) for m, own in found.items()]
     return table(("", "steps", *(title for title, _, _ in TOLD.values())), rows + ends)
@@ -307,7 +312,7 @@ def swept_stories(folder: Path = ROOT / "results/stories") -> str:
     }
     rows, real = [], {}
     for way, title in ways.items():
-        for path in sorted(folder.glob(f"{way}-*.json")):
+        for path in by_name(folder.glob(f"{way}-*.json")):
             own = rows_of(f"stories/{path.stem}")
             real = own["scale"]
             settings = (name.split("@")[1] for name in own["metrics"] if name.startswith(names[0]))
