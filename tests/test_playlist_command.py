@@ -318,13 +318,15 @@ def test_below_full_strength_a_draw_begins_from_what_stands_there(model, monkeyp
     assert playlist.drawn(*own, strength=1.0) != same
 
 
-def test_playlists_that_were_made_up_have_numbers(made_up, capsys, tmp_path: Path):
+def test_playlists_that_were_made_up_have_names_and_numbers(made_up, capsys, tmp_path: Path):
     file = tmp_path / "list.json"
     file.write_text("[5, 6, 7, 8, 5]")
     code = main(["playlist", "repair", str(file), "--model", str(made_up), "--seed", "0"])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "    1  made-up track 5" and lines[4][0] == "-!"[code]
-    assert "made-up track 5  (repeats 1" in lines[4]
+    name = str(playlist.Names.of(redraft.load(made_up, "cpu"))[5])
+    assert name.endswith(" - Lost River")
+    assert lines[0] == f"    1  {name}" and lines[4][0] == "-!"[code]
+    assert f"{name}  (repeats 1" in lines[4]
     file.write_text("[5, 6, 7, 2000]")
     assert main(["playlist", "repair", str(file), "--model", str(made_up)]) == 2
     assert "ids are from 0 to 1999" in capsys.readouterr().err

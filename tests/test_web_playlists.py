@@ -10,6 +10,7 @@ from served import events, film, playlist_model, post, refusal, visiting
 from starlette.testclient import TestClient
 
 import redraft
+from redraft.data import made_up
 from redraft.playlist import Curator, tokenizer_of
 from redraft.web import playlists
 from redraft.web.forms import Search
@@ -39,14 +40,16 @@ def test_examples_are_playlists_of_known_tracks(client: TestClient):
         tracks = [int(word) for word in text.split()]
         named = post(client, "playlists/look", tracks=tracks).json()["tracks"]
         assert [one["track"] for one in named] == tracks
-        assert named[0]["title"] == f"made-up track {tracks[0]}"
+        assert named[0]["title"] == made_up.title(tracks[0])
 
 
 def test_a_search_is_bounded_and_begins_words(client: TestClient):
-    found = post(client, "playlists/search", text="TRACK 17").json()["tracks"]
-    assert [one["track"] for one in islice(found, 3)] == [17, 170, 171]
-    assert len(post(client, "playlists/search", text="made up").json()["tracks"]) == playlists.FOUND
-    for nothing in ("ack 17", "<script>", "  ", "\0", "📻"):
+    found = post(client, "playlists/search", text="LOST Ri").json()["tracks"]
+    assert [(one["track"], one["title"]) for one in found] == [(5, "Lost River")]
+    found = post(client, "playlists/search", text="lost").json()["tracks"]
+    assert [one["track"] for one in islice(found, 3)] == [5, 55, 105]
+    assert len(post(client, "playlists/search", text="the").json()["tracks"]) == playlists.FOUND
+    for nothing in ("ost river", "<script>", "  ", "\0", "📻"):
         assert post(client, "playlists/search", text=nothing).json() == {"tracks": []}
 
 
@@ -77,7 +80,7 @@ def test_a_proposal_leads_to_a_draw_that_has_it(client: TestClient, served: Serv
     for one in end["candidates"]:
         drawn = frames[-1]["rows"][one["row"]]["tokens"]
         same = [t for t in range(len(codes)) if (codes[t] == codes[one["track"]]).all()]
-        assert any(word.endswith(f"made-up track {same[0]}") for word in drawn)
+        assert any(word.endswith(made_up.title(same[0])) for word in drawn)
 
 
 def test_a_long_playlist_is_read_from_its_end(client: TestClient):

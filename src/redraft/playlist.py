@@ -27,8 +27,8 @@ import torch
 
 from redraft.batches import collate
 from redraft.config import check
+from redraft.data import made_up
 from redraft.data import playlists as data
-from redraft.data.playlist_files import Track
 from redraft.data.tracks import Catalogue, Triplets
 from redraft.errors import UserError
 from redraft.evaluation.playlists import NEXT, smoothness
@@ -145,11 +145,10 @@ class Names:
 
     @classmethod
     def of(cls, model: Model) -> Self:
-        """Of the tracks that a model has learned; made-up ones have only numbers."""
+        """Of the tracks that a model has learned; made-up ones have made-up names."""
         config, codes = model.config.data, tokenizer_of(model).codes
         if config.file is None:
-            numbers = range(len(codes))
-            return cls(Catalogue.of([Track(str(n), title=f"made-up track {n}") for n in numbers]))
+            return cls(Catalogue.of(made_up.named(len(codes), model.config.seed)))
         prepared = data.prepared()
         check(
             np.array_equal(prepared.codes(config.codes), codes),

@@ -25,6 +25,7 @@ from redraft.errors import UserError, unknown
 
 NEIGHBOURS = 64
 JUMPS = 0.04
+GENRES = 16
 
 # ------------------------------------------------------------------ windows
 
@@ -358,7 +359,7 @@ def _origin(request: Request, gathered: Gathered) -> str:
 
 
 def synthetic(
-    n: int, seed: int = 0, tracks: int = 2000, genres: int = 16, length: int = 50
+    n: int, seed: int = 0, tracks: int = 2000, genres: int = GENRES, length: int = 50
 ) -> tuple[Corpus, np.ndarray]:
     """`n` synthetic playlists of `length` tracks, and the tracks' embeddings (tracks, 80)."""
     if not 1 <= length <= NEIGHBOURS < tracks:
@@ -369,9 +370,7 @@ def synthetic(
     if n < 3 or genres < 1:
         raise UserError(f"at least 3 playlists and 1 genre are needed, got {n} and {genres}")
     rng = np.random.default_rng(seed)
-    centres = rng.normal(size=(genres, WIDTH))
-    spread = rng.normal(scale=0.5, size=(tracks, WIDTH))
-    embeddings = (centres[rng.integers(genres, size=tracks)] + spread).astype(np.float32)
+    embeddings, _ = _made_up(rng, tracks, genres)
 
     norms = (embeddings**2).sum(1)
     distances = norms[:, None] + norms - 2 * embeddings @ embeddings.T  # (tracks, tracks)
@@ -397,3 +396,16 @@ def synthetic(
         "no real track, listener or recording is in them, and they are free to use."
     )
     return Corpus.of(np.stack(playlists, 1).tolist(), origin), embeddings
+
+
+def genres_of(tracks: int, seed: int = 0, genres: int = GENRES) -> list[int]:
+    """The genre of each track of synthetic playlists."""
+    return _made_up(np.random.default_rng(seed), tracks, genres)[1].tolist()
+
+
+def _made_up(rng: np.random.Generator, tracks: int, genres: int) -> tuple[np.ndarray, np.ndarray]:
+    """Embeddings (tracks, 80) around the centres of genres, and the genres."""
+    centres = rng.normal(size=(genres, WIDTH))
+    spread = rng.normal(scale=0.5, size=(tracks, WIDTH))
+    own = rng.integers(genres, size=tracks)
+    return (centres[own] + spread).astype(np.float32), own
