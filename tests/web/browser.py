@@ -272,7 +272,7 @@ def test_where_no_model_is_served_the_tab_says_how_to_get_one(browser: Any, runs
         page.click("#tab-molecules")
         says(page, "redraft serve molecules", where=".absent")
         page.click("#tab-playlists")
-        says(page, "redraft serve RUN", where=".absent")
+        says(page, "redraft serve playlists", where=".absent")
         page.close()
 
 

@@ -1,13 +1,6 @@
-"""A picture of every tab, as they stand in docs/screenshots.
+"""A picture of every tab, as they stand in docs/screenshots: python tests/web/screenshots.py
 
-    redraft train tiny/vsdd --denoiser.width 96 --denoiser.layers 3 --denoiser.evidence \\
-        --denoiser.no-bias --noise.start semantic --leader.block 100 --train.batch 48 \\
-        --train.auxiliary 2 --train.steps None --train.seconds 480 --data.domain playlists \\
-        --out runs/playlists --data.max-length 60 --data.long cut
-    python tests/web/screenshots.py runs/playlists
-
-Molecules and stories are shown by the models that come with the package. The same models and seed
-draw the same; of a domain without a model, there is no picture.
+By the models that come with the package; the same models and seed draw the same.
 """
 
 import argparse
@@ -92,11 +85,10 @@ def picture(page: Any, address: str, tab: str, file: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="A picture of every tab.")
-    parser.add_argument("runs", nargs="*", help="folders of models of playlists")
     parser.add_argument("--out", type=Path, default=FOLDER)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    with serving("molecules", "stories", *given.runs) as address, chromium() as browser:
+    with serving() as address, chromium() as browser:
         for name, width, height in (("", 1180, 800), ("-phone", 390, 844)):
             view = {"width": width, "height": height}
             page = browser.new_page(viewport=view, reduced_motion="reduce")

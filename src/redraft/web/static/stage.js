@@ -6,8 +6,7 @@ import { projector } from "./projector.js";
 const NONE = {
   molecules: "No model of molecules is served: redraft serve molecules shows the one that comes with the package.",
   stories: "No model of stories is served: redraft serve stories shows the one that comes with the package.",
-  playlists: "No model of playlists is served: train one, for instance with redraft train tiny/vsdd --data.domain playlists "
-    + "--data.max-length 150, and show its folder with redraft serve RUN.",
+  playlists: "No model of playlists is served: redraft serve playlists shows the one that comes with the package.",
 };
 
 /** The models of a domain that can be shown, or null and one sentence in place of the panel. */

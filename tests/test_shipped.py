@@ -1,4 +1,6 @@
-"""The model of stories that comes with the package, as a person meets it on a CPU."""
+"""The models of stories and playlists that come with the package, as a person meets them."""
+
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +16,11 @@ def stories() -> Model:
     return redraft.load("stories", "cpu")
 
 
-def test_it_takes_at_most_16_megabytes():
-    assert sum(path.stat().st_size for path in (SHIPPED / "stories").iterdir()) <= 16e6
+@pytest.mark.parametrize(
+    ("name", "most"), [("molecules", 12e6), ("stories", 16e6), ("playlists", 2e6)]
+)
+def test_they_are_small(name: str, most: float):
+    assert sum(path.stat().st_size for path in (SHIPPED / name).iterdir()) <= most
 
 
 def test_entities_are_single_tokens(stories: Model):
@@ -46,3 +51,11 @@ def test_too_long_a_story_is_told_its_length(word, capsys):
 def test_text_without_a_mask_is_told_so(capsys):
     assert main(["infill", "Lily had a ball."]) == 2
     assert "[MASK]" in capsys.readouterr().err
+
+
+def test_a_playlist_goes_on_with_bands_of_its_genre(tmp_path: Path, capsys):
+    file = tmp_path / "mine.txt"
+    file.write_text("Hollow Pocket\nQuiet Machine\nSunday Orchard\nLonely Pocket\n")  # by Lanterns
+    assert main(["playlist", "continue", str(file), "--model", "playlists", "--seed", "0"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 and sum("Lanterns - " in line for line in lines) >= 2
