@@ -26,7 +26,16 @@ def told(monkeypatch) -> list[tuple[str, bool]]:
 
         return part
 
-    for name in ("generate", "repair", "fill_in", "learn", "try_out", "redraft", "draw_noise"):
+    for name in (
+        "generate",
+        "repair",
+        "fill_in",
+        "correct",
+        "learn",
+        "try_out",
+        "redraft",
+        "draw_noise",
+    ):
         monkeypatch.setattr(quickstart, name, note(name))
     return parts
 
@@ -36,7 +45,13 @@ OWN = [("learn", False), ("try_out", False), ("redraft", False), ("draw_noise", 
 
 def test_the_shipped_model_comes_first(told, tmp_path: Path):
     quickstart.quickstart(tmp_path / "new")
-    assert told == [("generate", True), ("repair", True), ("fill_in", True), *OWN]
+    assert told == [
+        ("generate", True),
+        ("repair", True),
+        ("fill_in", True),
+        ("correct", True),
+        *OWN,
+    ]
 
 
 def test_new_molecules_are_told_and_drawn(molecules: Path, tmp_path: Path, monkeypatch, capsys):
@@ -64,6 +79,12 @@ def test_hidden_words_are_filled_in(monkeypatch, capsys):
     _, _, given, *filled = capsys.readouterr().out.splitlines()
     assert given.strip() == quickstart.STORY
     assert filled and all("Tom had a dog. The {" in line and "%" in line for line in filled)
+
+
+def test_mistakes_of_a_story_are_corrected(capsys):
+    quickstart.correct(redraft.load("stories", "cpu"), 0)
+    said = capsys.readouterr().out
+    assert "{-happy" in said and "{sad" in said and "{-find} {found}" in said
 
 
 @pytest.fixture

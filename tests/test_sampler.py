@@ -361,6 +361,16 @@ def test_a_revision_takes_its_share_of_the_steps_and_keeps_padding(name, strengt
 
 
 @pytest.mark.parametrize("name", PROCESSES)
+def test_what_is_kept_is_not_revised(name: str):
+    sampler, x = make_sampler(make_process(name)), some_tokens(4, 6)
+    kept = torch.rand(x.shape, generator=seeded()) < 0.5
+    seen: list[Tensor] = []
+    end = sampler.revise(x, 0.8, True, seeded(), lambda step: seen.append(step.x), kept)
+    assert all(torch.equal(own[kept], x[kept]) for own in (*seen, end))
+    assert not torch.equal(end, x)
+
+
+@pytest.mark.parametrize("name", PROCESSES)
 def test_without_noising_x_itself_is_taken_for_x_t(name):
     x = some_tokens(3, 6)
     watcher = Watcher(make_denoiser())

@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import pytest
+from torch import Tensor
 
 import redraft
 from redraft.cli import main
 from redraft.data.stories import ENTITIES
 from redraft.experiments.editing import LILY
 from redraft.model import SHIPPED, Model
+from redraft.tokenizers.base import EOS
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +41,12 @@ def test_a_sentence_is_filled_without_naming_a_model(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 4
     assert all(line.startswith("Lily had a ") and line.endswith(" ball.") for line in lines)
+
+
+def test_the_end_of_a_revised_text_stays_where_it_is(stories: Model):
+    seen: list[Tensor] = []
+    stories.revise(["Tom had a dog."] * 8, 0.6, seed=0, callback=lambda step: seen.append(step.x))
+    assert seen and all((x[:, -1] == EOS).all() for x in seen)
 
 
 @pytest.mark.parametrize("word", ["infill", "revise"])

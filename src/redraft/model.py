@@ -33,7 +33,7 @@ from redraft.likelihood import Alternative, Likelihoods
 from redraft.noise.markov import MarkovProcess
 from redraft.repair import Repaired, Repairer
 from redraft.sampler import Callback, Sampler, canvas
-from redraft.tokenizers.base import MASK, PAD
+from redraft.tokenizers.base import EOS, MASK, PAD
 from redraft.trainer import Watcher
 
 SHIPPED = Path(__file__).parent / "models"
@@ -212,7 +212,10 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
         callback: Callback | None = None,
         **options: Any,
     ) -> list[Any]:
-        """Each item taken to t = strength * T and back; without noising, it is taken for x_t."""
+        """Each item taken to t = strength * T and back; without noising, it is taken for x_t.
+
+        Its end stays where it is: a text does not break off in the middle of a sentence.
+        """
         check(not isinstance(items, str), "revise takes a list of items, got a single string")
         sampler = self.sampler(**options)
         encoded = [np.array(self._fit(self.tokenizer.encode(item), item)) for item in items]
@@ -222,7 +225,7 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
 
         def draw(part: list[np.ndarray], generator: torch.Generator) -> Tensor:
             x = collate(part, self.device)
-            return sampler.revise(x, strength, noising, generator, callback)
+            return sampler.revise(x, strength, noising, generator, callback, kept=x == EOS)
 
         return self._draw(draw, parts, fixed(seed))
 

@@ -21,6 +21,7 @@ from redraft.terminal import (
     TrainingDisplay,
     new_console,
     show_alternatives,
+    show_changes,
     show_noise,
     show_revision,
 )
@@ -34,6 +35,11 @@ BROKEN = {
     "ibuprofen": "CC(C)Cc1ccc(C(C)C(=O)O)cc1)",
 }
 """Each with one thing wrong."""
+MISTAKEN = (
+    "Once upon a time, there was a boy named Tom. He like to play with his red car every day. "
+    "One day the car was lost and Tom was very happy. He looked under the bed and find the car."
+)
+"""With three."""
 STORY = (
     "Once upon a time there was a little girl named Lily. Lily had a [MASK] ball. "
     "One day the ball rolled into the [MASK]. Lily was very [MASK]."
@@ -46,7 +52,9 @@ def quickstart(out: Path, seed: int = 0) -> None:
     shipped = load("molecules")
     generate(shipped, out, seed)
     repair(shipped, seed)
-    fill_in(load("stories"), seed)
+    stories = load("stories")
+    fill_in(stories, seed)
+    correct(stories, seed)
     model = learn(out, seed)
     try_out(model, seed)
     redraft(model, out, seed)
@@ -106,6 +114,12 @@ def fill_in(model: Model, seed: int) -> None:
     show_alternatives(
         model.alternatives(STORY, 5, seed=seed), model.template(STORY), model.tokenizer
     )
+
+
+def correct(model: Model, seed: int) -> None:
+    say("Correcting", "a story with three mistakes, taken for one with a little noise")
+    (corrected,) = model.revise([MISTAKEN], noising=False, seed=seed)
+    show_changes(MISTAKEN, corrected, model.tokenizer)
 
 
 def learn(out: Path, seed: int) -> Model:

@@ -153,16 +153,22 @@ class Sampler:
         noising: bool = True,
         generator: Generators = None,
         callback: Callback | None = None,
+        kept: Tensor | None = None,
     ) -> Tensor:
-        """x (B, L) taken to t = strength * T and back; without noising, x is taken for x_t."""
+        """x (B, L) taken to t = strength * T and back; without noising, x is taken for x_t.
+
+        Where kept (B, L), if it is given, x stays what it is.
+        """
         check(0 <= strength <= 1, f"strength must be in [0, 1], got {strength}")
         n = self.steps_from(strength)
         if n == 0:
             return x
-        start = x
+        free, start = x != PAD, x
+        if kept is not None:
+            free = free & ~kept
         if noising:
             start = self.coarse.corrupt(x, torch.full_like(x[0, :1], n), generator)
-        return self._reverse(start, n, x != PAD, generator, callback)
+        return self._reverse(torch.where(free, start, x), n, free, generator, callback)
 
     @torch.no_grad()
     def _reverse(
