@@ -18,8 +18,8 @@ from typing import NamedTuple
 from zipfile import ZipFile
 
 ROOT = Path(__file__).parents[1]
-LARGEST = 20e6
-"""Bytes of a wheel."""
+LARGEST = 25e6
+"""Bytes of a wheel, with models of three domains."""
 BROKEN, MASKED = "CC(=O)Nc1ccc(O)cc", "CC(=O)N[MASK:3]cc1"
 
 
@@ -49,6 +49,9 @@ def trials(version: str) -> list[Trial]:
             "an infill",
             ["infill", MASKED, "-n", "2", *seed],
             lines(2, lambda row: row.startswith(filled) and "[MASK" not in row),
+        ),
+        Trial(
+            "a story", ["infill", "Lily had a [MASK] ball.", *seed], says("Lily had a ", " ball.")
         ),
         Trial("a recipe, two steps", train, says("bound on validation data", "model: run")),
         Trial("a model of its own", ["sample", "run", "-n", "3", *seed], lambda said: bool(said)),
