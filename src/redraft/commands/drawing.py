@@ -203,7 +203,7 @@ class Revise(Redrawing):
 
     redraft revise "CC(=O)Nc1ccc(O)cc1" --strength 0.3 --show
 
-    redraft revise "Lily was sad. She had a big smile on her face."
+    redraft revise --no-noising < story.txt
 
     redraft revise --model runs/vsdd-1 < molecules.smi
     """
