@@ -318,22 +318,25 @@ class Health:
     """
 
     WATCHED = frozenset({"loss", "gradient_norm", "leader/gradient_norm"})
+    NEVER = 2**62
 
     def __init__(self):
         self.bad: dict[str, Tensor] = {}
-        """For each that is watched the first such step, or -1."""
+        """The first such step of each that is watched."""
 
     def note(self, step: int, metrics: dict[str, Tensor | float]) -> None:
         for name in self.WATCHED & metrics.keys():
             sound = torch.as_tensor(metrics[name]).isfinite()
-            before = self.bad.get(name, torch.full_like(sound, -1, dtype=torch.long))
-            self.bad[name] = torch.where((before < 0) & ~sound, step + 1, before)
+            if name not in self.bad:
+                self.bad[name] = torch.full_like(sound, self.NEVER, dtype=torch.long)
+            before = self.bad[name]
+            self.bad[name] = torch.where(sound, before, before.clamp_max(step + 1))
 
     def check(self, folder: Path) -> None:
-        found = {name: int(step) for name, step in self.bad.items() if step >= 0}
-        if found:
-            first = min(found.values())
-            names = " and ".join(sorted(name for name, step in found.items() if step == first))
+        steps = {name: int(step) for name, step in self.bad.items()}
+        first = min(steps.values(), default=self.NEVER)
+        if first < self.NEVER:
+            names = " and ".join(sorted(name for name, step in steps.items() if step == first))
             raise UserError(
                 f"{names}: not a number at step {first}; the last good state is in {folder}"
             )
