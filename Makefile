@@ -10,12 +10,13 @@ INSTALLED := .venv/.installed
 export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 
-.PHONY: help quickstart test test-web dist format clean
+.PHONY: help quickstart test test-web site dist format clean
 
 help:
 	@echo "make quickstart   a minute on a CPU: generate, repair, fill in, train, re-draft"
 	@echo "make test         lint, format check, types, tests"
 	@echo "make test-web     the page of redraft serve in a real browser, where one can be had"
+	@echo "make site         the documentation as HTML, read offline: build/site/index.html"
 	@echo "make dist         sdist and wheel into dist/, and the wheel tried in an empty environment"
 	@echo "make format       format the code and apply the safe lint fixes"
 	@echo "make clean        remove caches and build outputs; .venv and runs stay"
@@ -35,6 +36,10 @@ test-web: $(INSTALLED)
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check playwright || true
 	@command -v chromium >/dev/null || apt-get install --yes chromium >/dev/null 2>&1 || true
 	$(BIN)/python -m pytest -rs tests/web/browser.py tests/web/report.py
+
+site: $(INSTALLED)
+	rm -rf build/site
+	$(BIN)/python scripts/site.py
 
 # The wheel is made from the sdist, so that both are tried.
 dist: $(INSTALLED)
