@@ -73,6 +73,13 @@ def test_other_benches_give_rows(what):
         assert row["unit"] in ("ms", "sequences/s", "of a run")
 
 
+def test_a_page_is_asked_as_visitors_do():
+    rows = bench.serve(requests=5)
+    assert [row["unit"] for row in rows] == ["s", "ms", "s", "MB"]
+    assert all(row["value"] > 0 for row in rows)
+    assert rows[2]["ratio_to_one"] > 1
+
+
 def test_losses_agree_where_nothing_is_compiled(monkeypatch):
     monkeypatch.setattr("redraft.methods.method.compiled", lambda denoiser: denoiser)
     (row,) = agreement(TINY, DATA, ["vsdd"])

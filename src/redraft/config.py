@@ -44,8 +44,8 @@ class DataConfig:
     domain: str = "molecules"
     """What the sequences are: molecules, stories, playlists, or lines of your own."""
     file: str | None = None
-    """A file of sequences, or zinc250k, moses, stories or playlists; by default what the package
-    brings."""
+    """A file of sequences; zinc250k or moses, which are fetched once;
+    or stories or playlists, which `redraft data` prepares. By default what the package brings."""
     tokenizer: str | None = None
     """smiles, chars, words, bpe or semantic-id; by default the domain's own."""
     vocabulary: int = 2048
@@ -57,13 +57,13 @@ class DataConfig:
     unknown: Literal["error", "drop"] = "error"
     """What to do with sequences that hold unknown tokens."""
     synthetic: int = 20_000
-    """How many sequences to make, where the domain's data are synthetic."""
+    """How many sequences to make up, where stories or playlists come from no file."""
     codes: Literal["lsh", "kmeans"] = "lsh"
-    """Playlists: how tracks get their semantic IDs, by random hyperplanes (the paper's) or by
-    residual k-means."""
+    """Playlists: how tracks get their codes.
+    lsh: by random hyperplanes, as in the paper; kmeans: by residual k-means."""
     shared: bool = True
-    """Playlists: whether all levels of semantic IDs have the same tokens (the paper's 131), or each
-    its own."""
+    """Playlists: whether the three codes of a track share their tokens (131 in the paper).
+    Else each has its own."""
 
     def __post_init__(self):
         check(
@@ -80,28 +80,28 @@ class DataConfig:
 @dataclass(frozen=True)
 class NoiseConfig:
     T: int = 50
-    """Number of diffusion steps."""
+    """Number of diffusion steps T, from a clean sequence to noise."""
     schedule: Literal["linear", "cosine", "late"] = "linear"
-    """How alpha_bar falls from 1 to 0."""
+    """How alpha_bar, the share of tokens not yet replaced, falls from 1 to 0."""
     rank: int | None = None
-    """Rank of the learned A_t; None is the paper's full D x D."""
+    """Learned noise: rank of the matrix A_t between embeddings; None is the paper's full D x D."""
     hidden: int = 128
-    """Hidden width of the network that gives A_t."""
+    """Learned noise: hidden width of the network that gives A_t."""
     start: Literal["uniform", "semantic", "confusion"] = "uniform"
-    """Where learned scores begin: at uniform noise (the paper's), the fixed semantic kernel, or
-    what the denoiser confuses, as far as it is known."""
+    """Where learned noise begins: uniform (the paper's); semantic: similar tokens;
+    confusion: what the denoiser confuses, as far as it is known."""
     tau: float = 0.3
-    """Temperature of the fixed semantic kernel, softmax(cosine / tau)."""
+    """Temperature of semantic noise, softmax(cosine / tau): the lower, the more alike."""
     bins: int = 5
-    """Noise levels between which confusion noise distinguishes."""
+    """Confusion noise: how many noise levels it tells apart."""
     floor: float = 0.2
-    """Share of every row of confusion noise that is uniform."""
+    """Confusion noise: share that is uniform, whatever is confused."""
     rising: bool = False
-    """Whether that share rises to 1 at T, so that noise ends uniform."""
+    """Confusion noise: whether that share rises to 1 at T, so that noise ends uniform."""
     symmetric: bool = False
-    """Whether confusion noise replaces i by j only as far as j is taken for i as well."""
+    """Confusion noise: whether i becomes j only as far as j is taken for i as well."""
     forget: float = 0.9
-    """How much of what was seen before confusion noise keeps at each look."""
+    """Confusion noise: how much of what was seen before is kept at each look."""
 
     def __post_init__(self):
         check(self.T >= 2, f"noise.T must be at least 2, got {self.T}")
@@ -122,17 +122,17 @@ class DenoiserConfig:
     layers: int = 10
     """Number of transformer layers."""
     heads: int = 16
-    """Number of attention heads."""
+    """Number of attention heads; width must be an even multiple of it."""
     bias: bool = True
     """Whether the layers add biases; without them a step is faster."""
     positions: Literal["rotary", "learned"] = "rotary"
     """How the denoiser knows positions."""
     time: bool = True
-    """Whether the denoiser is told t (masked diffusion does not need to be)."""
+    """Whether the denoiser is told the time t (masked diffusion does not need to be)."""
     recall: bool = False
-    """Whether it is also told what it believed of x_0 one step before."""
+    """Whether it is also told what it believed of the clean sequence one step before."""
     evidence: bool = False
-    """Whether log q(x_t | x_0) is added to its logits, so that it need not learn the noise."""
+    """Whether log q(x_t | x_0) is added to its logits: then it need not learn the noise itself."""
 
     def __post_init__(self):
         for name in ("width", "heads"):
@@ -183,9 +183,9 @@ class OptimizerConfig:
 @dataclass(frozen=True)
 class TrainConfig:
     steps: int | None = 2000
-    """Optimizer steps of the denoiser, or None to be stopped by `seconds` alone."""
+    """Optimizer steps of the denoiser; None leaves it to train.seconds."""
     seconds: float | None = None
-    """Stop after so many seconds of training, if that comes first."""
+    """Stop after so many seconds of training, if that comes before train.steps."""
     batch: int = 512
     """Sequences in a batch."""
     accumulate: int = 1
@@ -195,8 +195,8 @@ class TrainConfig:
     auxiliary: float = 0.0
     """Weight of -log p(x_0 | x_t) beside the bound; FLDD, which has no p(x_0), goes without."""
     drafts: bool = False
-    """Whether every other row is what the denoiser itself makes of its noise in one step, which is
-    what it meets when it samples; FLDD, whose noise must be its own, goes without."""
+    """Whether half of a batch is what the denoiser itself makes of its noise in one step.
+    That is what it meets when it samples; FLDD, whose noise must be its own, goes without."""
     precision: Literal["float32", "bf16"] = "float32"
     """Arithmetic of the denoiser; the bound itself is always computed in float32."""
     ema: float = 0.999
@@ -208,9 +208,9 @@ class TrainConfig:
     log_every: int = 50
     """Steps between two lines of metrics.jsonl."""
     save_every: int = 500
-    """Steps between two saved states."""
+    """Steps between two saved states, from which a stopped run goes on."""
     keep: int = 2
-    """How many states to keep."""
+    """How many of these states to keep."""
     validate: int = 256
     """Validation sequences on which the exact bound is computed at the start and the end."""
 
@@ -247,28 +247,28 @@ class LeaderConfig:
     block: int = 100
     """Denoiser steps N between two moves of the leader; kernels are rebuilt as often."""
     probes: int = 8
-    """Corruptions K that are tried at each move."""
+    """Corruptions K that are tried at each move, the probes."""
     gamma: float = 1e-2
-    """Step size of the virtual gradient step."""
+    """Size of the denoiser's trial step on each of them."""
     credit: Literal["batch", "sequence"] = "batch"
     """One reward for each probe (the paper's), or one for each sequence of each probe."""
     judge: Literal["own", "reference"] = "own"
-    """Whose reverse steps rewards are measured through: the leader's own (the paper's), or the
-    reference's."""
+    """Whose reverse steps rewards are measured through.
+    own: the leader's (the paper's); reference: those of uniform noise."""
     batch: int = 128
     """Held-out sequences on which the leader tries its corruptions."""
     clip_reward: float = 3.0
-    """Largest normalised reward c."""
+    """Normalised rewards are clipped at this c."""
     variance_decay: float = 0.9
-    """Forgetting of the running reward variance."""
+    """How much of the running variance of rewards is kept at each move."""
     terminal: float = 1.0
-    """Weight lambda_T of KL(Qbar_T || uniform)."""
+    """Weight lambda_T of KL(Qbar_T || uniform), which has the noise end uniform."""
     rest_first: float = 0.0
     """Share of the run before the leader's first move."""
     rest_last: float = 0.0
     """Share of the run after the leader's last move."""
     entropy_floor: float = 0.0
-    """Row entropies of M below this share of the largest possible one are pushed back up."""
+    """Against collapse: rows with less than this share of the largest entropy are pushed back."""
     entropy_weight: float = 10.0
     """How strongly they are pushed."""
 
@@ -299,7 +299,7 @@ class LeaderConfig:
 @dataclass(frozen=True)
 class FlddConfig:
     warmup: float = 0.3
-    """Share of the run on Concrete relaxations, before the score-function estimator."""
+    """Share of the run on Concrete relaxations, before the score-function estimator begins."""
     temperature: tuple[float, float] = (1.0, 1e-3)
     """Temperature of the relaxation at the start and at the end of that warm-up."""
 
@@ -311,7 +311,8 @@ class FlddConfig:
 @dataclass(frozen=True)
 class Config:
     method: str = "vsdd"
-    """mdlm, d3pm-uniform, d3pm-semantic, d3pm-confusion, d3pm-reinforce, fldd or vsdd."""
+    """How noise and denoiser learn: mdlm, d3pm-uniform, d3pm-semantic, d3pm-confusion,
+    d3pm-reinforce, fldd or vsdd."""
     seed: int = 0
     """Seed of weights, batches and noise."""
     data: DataConfig = field(default_factory=DataConfig)

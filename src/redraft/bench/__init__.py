@@ -6,6 +6,7 @@ sample       sequences a second from noise
 kernel       building a learned kernel, with and without its gradient
 checkpoint   what saving costs
 agreement    losses with and without what makes a GPU fast
+serve        the page as a visitor meets it
 """
 
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from redraft.bench.checkpoint import checkpoint
 from redraft.bench.kernel import kernel
 from redraft.bench.measure import Row
 from redraft.bench.sample import sample
+from redraft.bench.serve import serve
 from redraft.bench.train import train
 from redraft.config import Config
 from redraft.domains import Dataset
@@ -34,6 +36,7 @@ BENCHES: dict[str, Callable[[Config, Dataset, list[str], bool], list[Row]]] = {
         config, data, windows=2 if quick else 5
     ),
     "agreement": lambda config, data, methods, quick: agreement(config, data, methods),
+    "serve": lambda config, data, methods, quick: serve(requests=50 if quick else 500),
 }
 
 

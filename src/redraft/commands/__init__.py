@@ -2,6 +2,7 @@
 
 learning.py    quickstart, data, train
 drawing.py     sample, infill, revise, repair
+playlist.py    playlist continue, playlist repair
 measuring.py   evaluate, noise, compare, bench
 reporting.py   report
 serving.py     serve

@@ -36,17 +36,17 @@ class Drawing:
     """What all commands that draw from a model take."""
 
     model: Annotated[Positional[str], arg(metavar="MODEL")]
-    """A run folder, a shipped model or a hub id."""
+    """A run folder, a shipped model (molecules, stories, playlists) or a hub id."""
     steps: int | None = None
-    """Reverse steps; by default all of the model's."""
+    """Steps from noise to the result; fewer are faster and worse. By default all of the model's."""
     temperature: float = 1.0
-    """Below 1 plays safe, 0 takes the most probable."""
+    """How freely tokens are drawn: below 1 plays safe, 0 takes the most probable."""
     top_p: float = 1.0
-    """Draw only from the most probable tokens that make up this mass."""
+    """Draw only from the most probable tokens that together have this probability."""
     renew: float | None = None
-    """Last share of the steps that draw every token anew from what is believed: takes back
-    mistakes, at the price of variety. By default 0.5 in `sample` where the noise allows it, else 0.
-    """
+    """Share of the steps, the last ones, that draw all tokens anew.
+    That takes back mistakes, at the price of variety.
+    By default 0.5 in `sample` where the noise allows it, else 0."""
     seed: int | None = None
     """Seed of what is drawn: same seed, same output."""
     device: str = "auto"
@@ -68,19 +68,20 @@ class Drawing:
 class Sample(Drawing):
     """Generate new sequences, one a line.
 
-    redraft sample -n 12 --valid --draw new.svg
-
-    redraft sample runs/vsdd-1 -n 100 > new.txt
+    For example:
+    $ redraft sample -n 12 --valid --draw new.svg
+    $ redraft sample stories -n 3
+    $ redraft sample runs/vsdd-1 -n 100 > new.txt
     """
 
     model: Annotated[Positional[str], arg(metavar="[MODEL]")] = SHIPPED
-    """A run folder, a shipped model or a hub id."""
+    """A run folder, a shipped model (molecules, stories, playlists) or a hub id."""
     n: Annotated[int, arg(aliases=["-n"])] = 16
     """How many sequences."""
     length: int | None = None
     """Length in tokens, the end included; by default drawn as in the training data."""
     valid: bool = False
-    """Molecules: only valid ones, no two the same; the rest is drawn again."""
+    """Molecules: valid ones alone, no two the same; draws on until there are enough."""
     out: Path | None = None
     """Molecules: file to write, .smi or .csv, or .sdf with --valid, instead of standard output."""
     draw: Path | None = None
@@ -135,8 +136,9 @@ class Redrawing(Drawing):
     texts: Annotated[Positional[tuple[str, ...]], arg(metavar="TEXT...")] = ()
     """Sequences; by default every line of standard input."""
     model: Annotated[str | None, arg(metavar="MODEL")] = None
-    """A run folder, a shipped model or a hub id; a run folder may also stand before TEXT. By
-    default the shipped one of stories for text of several words, else that of molecules."""
+    """A run folder, a shipped model or a hub id.
+    A folder or a shipped model may also stand before TEXT.
+    By default stories for text of several words, else molecules."""
 
     def __post_init__(self) -> None:
         if self.model is None:
@@ -153,17 +155,20 @@ class Redrawing(Drawing):
 class Infill(Redrawing):
     """Fill the [MASK]s of sequences: [MASK] stands for one token, [MASK:9] for nine.
 
-    redraft infill "CC(=O)N[MASK:4]ccc1" -n 3
+    For example:
+    $ redraft infill "CC(=O)N[MASK:4]ccc1" -n 3
+    $ redraft infill "Lily had a [MASK] ball." -n 5
 
-    redraft infill "Lily had a [MASK] ball." -n 5
+    On a terminal, what was drawn is told once each, with its likelihood.
     """
 
     n: Annotated[int, arg(aliases=["-n"])] = 1
     """How many are drawn of each."""
     format: Literal["text", "tsv", "json"] = "text"
-    """text: all that is drawn, one a line. tsv, json: what is different, the likeliest first, with
-    the likelihood of what was filled in, given the rest (its geometric mean over tokens), and how
-    often it was drawn: so text, too, where a person looks on."""
+    """For files and pipes. text: all that is drawn, one a line.
+    tsv, json: each different result once, the likeliest first,
+    with the likelihood of what was filled in (a mean over its tokens),
+    and how often it was drawn."""
 
     def run(self) -> None:
         (model, texts), options = self.opened(), self.options()
@@ -199,19 +204,19 @@ class Infill(Redrawing):
 
 @dataclass
 class Revise(Redrawing):
-    """Re-draft sequences: take each to a part of full noise and back; changes are marked.
+    """Re-draft sequences: noise each a little, and come back; on a terminal changes are marked.
 
-    redraft revise "CC(=O)Nc1ccc(O)cc1" --strength 0.3 --show
-
-    redraft revise --no-noising < story.txt
-
-    redraft revise --model runs/vsdd-1 < molecules.smi
+    For example:
+    $ redraft revise "CC(=O)Nc1ccc(O)cc1" --strength 0.3 --show
+    $ redraft revise --no-noising < story.txt
+    $ redraft revise --model runs/vsdd-1 < molecules.smi
     """
 
     strength: float = 0.3
     """How far to go: 0 changes nothing, 1 starts anew."""
     noising: bool = True
-    """Whether to add noise first; without, the sequence itself is taken for a noisy one."""
+    """Whether to add noise first. Without, the sequence is taken for a noisy one,
+    and what the model holds for mistakes is corrected."""
     show: bool = False
     """Show every step of the first sequence."""
 
@@ -244,26 +249,27 @@ class Revise(Redrawing):
 
 @dataclass
 class Repair:
-    """Bring molecules that do not parse to the nearest ones that do.
+    """Bring molecules that do not parse to the nearest ones that do; valid ones stay as they are.
 
-    redraft repair "CC(=O)Nc1ccc(O)cc"
-
-    redraft repair broken.csv.gz > repaired.tsv
-
-    my-generator | redraft repair --format smiles > valid.smi
+    For example:
+    $ redraft repair "CC(=O)Nc1ccc(O)cc"
+    $ redraft repair broken.csv.gz > repaired.tsv
+    $ my-generator | redraft repair --format smiles > valid.smi
     """
 
     items: Annotated[Positional[tuple[str, ...]], arg(metavar="SMILES|FILE...")] = ()
-    """SMILES, or files with one a line; by default standard input. What follows a blank or a comma
-    is taken for a name."""
+    """SMILES, or files with one a line; by default standard input.
+    What follows a blank or a comma is taken for a name."""
     model: Annotated[str | None, arg(metavar="MODEL")] = None
-    """A run folder, a shipped model or a hub id; a run folder may also stand before SMILES. By
-    default the shipped one of molecules."""
+    """A run folder, a shipped model or a hub id; by default molecules.
+    A folder or a shipped model may also stand before SMILES."""
     format: Literal["tsv", "smiles", "json"] = "tsv"
-    """tsv: result, status, edits, sure, given, remark; smiles: valid results alone; json: one
-    object a line. Told at length where a person looks on."""
+    """For files and pipes; on a terminal it is told at length.
+    tsv: result, status, edits, sure (from 0 to 1), given, remark.
+    smiles: valid results alone.
+    json: one object a line."""
     drafts: int = 8
-    """Revisions tried of each start at each strength, where one edit is not enough."""
+    """Re-drafts tried of each start at each strength, where two edits are not enough."""
     seed: int | None = None
     """Seed of what is drawn: same seed, same output."""
     device: str = "auto"

@@ -5,23 +5,26 @@ import re
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
 from redraft.config import Config, DataConfig, check, read_recipe, recipe_names
-from redraft.errors import UserError, unknown
+from redraft.errors import NotFound, UserError, unknown
+
+if TYPE_CHECKING:
+    from redraft.data.playlists import Prepared
 
 
 @dataclass
 class Quickstart:
-    """Generate and repair molecules; then train a small model, re-draft, draw what it learned.
+    """The first minute: generate and repair molecules, fill in and correct a story, train.
 
-    Takes about a minute on two CPU cores and needs no network.
+    It needs two CPU cores and no network, and leaves a small model and its figures in OUT.
     """
 
     out: Path = Path("quickstart")
-    """Folder for the model and the figures; an older one of the same name is replaced."""
+    """Folder for the model and the figures; that of an earlier quickstart is replaced."""
     seed: int = 0
     """Seed of weights, batches, noise and samples."""
 
@@ -35,40 +38,42 @@ class Quickstart:
 class Data:
     """Fetch and prepare a data set, or check a file of your own.
 
-    redraft data zinc250k
+    For example:
+    $ redraft data zinc250k
+    $ redraft data molecules --file my.smi
+    $ redraft data stories
+    $ redraft data stories --file a.jsonl.gz b.jsonl.gz --validation c.txt -n 100000
+    $ redraft data playlists --file tracks.jsonl.gz sequences.jsonl.gz
+    $ redraft data playlists --file mpd.slice.*.json --features features.csv
 
-    redraft data moses
-
-    redraft data molecules --file my.smi
-
-    redraft data stories
-
-    redraft data stories --file a.jsonl.gz b.jsonl.gz --validation c.txt -n 100000
-
-    redraft data playlists --file tracks.jsonl.gz sequences.jsonl.gz
-
-    redraft data playlists --file mpd.slice.*.json --features features.csv
+    What was prepared lies in a cache: $REDRAFT_CACHE, else ~/.cache/redraft.
     """
 
     name: Annotated[Positional[str], arg(metavar="NAME")]
-    """zinc250k or moses, to fetch and prepare; molecules, to check --file; stories, to prepare
-    TinyStories or those of --file; playlists, to prepare those of --file."""
+    """What to prepare. zinc250k, moses: molecules, fetched once.
+    molecules: nothing is prepared, --file is checked.
+    stories: TinyStories, fetched once, or those of --file.
+    playlists: those of --file."""
     file: tuple[str, ...] = ()
-    """Molecules: a file of SMILES of your own, one a line, to check; nothing is written. Stories:
-    files to learn from, .jsonl or .txt, also .gz. Playlists: .jsonl of tracks and of sequences,
-    .json slices of the Million Playlist Dataset, or .csv of sequence, position, item; also .gz."""
+    """Files of your own, also as .gz. Molecules: SMILES, one a line.
+    Stories: .jsonl or .txt.
+    Playlists: .jsonl of tracks and of sequences, .csv of sequence, position, item,
+    or .json slices of the Million Playlist Dataset."""
     validation: str | None = None
-    """Stories: a file of others for validation; by default a tenth of them is kept for that."""
+    """Stories: another file to validate with; by default a tenth of --file is kept for that."""
     n: Annotated[int | None, arg(aliases=["-n"])] = None
     """Stories: how many to learn from at most, chosen by hash; by default 100,000."""
     origin: str | None = None
     """Stories or playlists of --file: one sentence on what they are, which all results repeat."""
     features: str | None = None
-    """Playlists: a CSV with a header that tells how tracks sound (danceability, energy, ...) and
-    their tags, by track_uri, id or item."""
+    """Playlists: a CSV of how tracks sound (danceability, energy, ...), and their tags.
+    It has a header, and names tracks by track_uri, id or item."""
     embeddings: str | None = None
-    """Playlists: an .npy file with a row for each track, in the order of the .jsonl of tracks or of
-    their first mention; by default learned from what is played together."""
+    """Playlists: an .npy file with a row for each track.
+    Rows are in the order of "index" in the .jsonl of tracks, or of their first mention.
+    By default embeddings are learned from what is played together."""
+    draw: Path | None = None
+    """Playlists: also draw how often near tracks share a tag, against chance, as .svg or .png."""
 
     def run(self) -> None:
         from redraft.domains import NAMED
@@ -84,9 +89,9 @@ class Data:
         prepare, options = {
             "molecules": (self.prepare_molecules, ()),
             "stories": (self.prepare_stories, ("validation", "n", "origin")),
-            "playlists": (self.prepare_playlists, ("features", "embeddings", "origin")),
+            "playlists": (self.prepare_playlists, ("features", "embeddings", "origin", "draw")),
         }[domains[self.name]]
-        for option in ("validation", "n", "origin", "features", "embeddings"):
+        for option in ("validation", "n", "origin", "features", "embeddings", "draw"):
             foreign = option not in options and getattr(self, option) is not None
             check(not foreign, f"--{option} is not for {self.name}")
         prepare()
@@ -115,36 +120,56 @@ class Data:
         from redraft.data.playlists import Request
         from redraft.domains import prepare_playlists
 
-        print(prepare_playlists(Request(self.file, self.features, self.embeddings, self.origin)))
+        check_drawing(self.draw)
+        found = prepare_playlists(Request(self.file, self.features, self.embeddings, self.origin))
+        print(found)
+        if self.draw is not None:
+            draw_neighbours(found, self.draw)
         print("use: redraft train RECIPE --data.domain playlists --data.file playlists")
+
+
+def check_drawing(path: Path | None) -> None:
+    """Whether a figure can be written there, before there is something to lose."""
+    from redraft.commands.drawing import check_place
+
+    if path is not None:
+        check(path.suffix in (".svg", ".png"), f"--draw takes .svg or .png, got {path.name}")
+        check_place(path)
+
+
+def draw_neighbours(found: "Prepared", path: Path) -> None:
+    from redraft.report import playlists, style
+
+    if not (sane := playlists.sanity(found)):
+        raise NotFound(f"{path} is not drawn: too few tracks have tags in common")
+    print(f"drawn in: {style.save(playlists.neighbours(sane), path)}")
 
 
 @dataclass
 class Train:
     """Train a model from a recipe, or on a file of your own.
 
-    redraft train tiny/vsdd
-
-    redraft train --data my.txt --tokenizer chars
-
-    redraft train my-recipe.toml --train.steps 5000 --out runs/mine
-
-    redraft train --resume runs/mine
-
-    torchrun --nproc-per-node 8 -m redraft train my-recipe.toml
+    For example:
+    $ redraft train tiny/vsdd
+    $ redraft train --data my.txt --tokenizer chars
+    $ redraft train my-recipe.toml --train.steps 5000 --out runs/mine
+    $ redraft train --resume runs/mine
+    $ torchrun --nproc-per-node 8 -m redraft train my-recipe.toml
     """
 
     recipe: Annotated[Positional[str | None], arg(metavar="RECIPE")] = None
-    """A recipe by name (tiny/vsdd) or a TOML file; all flags below override it."""
+    """A recipe by name (tiny/vsdd) or a TOML file; all flags below override it.
+    With --data alone it is tiny/vsdd."""
     data: str | None = None
-    """A UTF-8 file with one sequence a line; or zinc250k, moses, stories or playlists. With a
-    recipe a file holds what the recipe's does (molecules, stories), else just lines."""
+    """A UTF-8 file with one sequence a line; or zinc250k, moses, stories or playlists.
+    With a recipe a file holds what the recipe is for (molecules, stories).
+    Without one, or with --tokenizer, it is just lines."""
     tokenizer: str | None = None
-    """Take --data for lines, whatever the recipe, and cut them so: chars, words, bpe or smiles."""
+    """Take --data for lines, whatever the recipe, and cut them into chars, words, bpe or smiles."""
     out: Path | None = None
     """Folder for the run; by default a new one under runs/."""
     resume: str | None = None
-    """Continue a run folder, or `auto`: --out or else the newest under runs/."""
+    """Continue this run folder; `auto` takes --out, or else the newest under runs/."""
     config: Annotated[Config, arg(name="")] = field(default_factory=Config)
 
     @classmethod

@@ -41,38 +41,39 @@ Experiment = Literal[
 class Evaluate(Drawing):
     """The numbers of a trained model, with 95 % intervals, as a file under results/.
 
-    redraft evaluate runs/vsdd-1
-
-    redraft evaluate runs/vsdd-1 --samples drawn-elsewhere.smi
-
-    redraft evaluate runs/vsdd-1 --experiment redrafting -n 1000
-
-    redraft evaluate runs/stories --experiment entity-swap-large
+    For example:
+    $ redraft evaluate runs/vsdd-1
+    $ redraft evaluate runs/vsdd-1 --samples drawn-elsewhere.smi
+    $ redraft evaluate runs/vsdd-1 --experiment redrafting -n 1000
+    $ redraft evaluate runs/stories --experiment entity-swap-large
     """
 
     experiment: Experiment = "generation"
-    """generation: what is drawn anew; of molecules and stories also steps, renewal: by fewer steps,
-    and with tokens drawn anew. Molecules: redrafting: unseen ones noised and brought back; repair:
-    unseen ones broken and repaired, beside what people use today. Stories: temperature: below 1;
-    entity-swap, span-removal: the paper's own, edited; -large: unseen ones. Playlists: next-tracks:
-    the last three; repair: of what listeners would notice."""
+    """What to measure. Molecules, stories: generation (new ones),
+    steps (the same by fewer), renewal (with some of them renewed).
+    Molecules: redrafting (unseen ones noised and brought back),
+    repair (unseen ones broken and repaired, beside other repairers).
+    Stories: temperature (new ones, below 1),
+    entity-swap, span-removal (the paper's, edited; -large: unseen ones).
+    Playlists: next-tracks (the last three), repair (what listeners notice)."""
     n: Annotated[int | None, arg(aliases=["-n"])] = None
-    """How many: by default 15,000 molecules to generate, 3,000 by each setting of steps or
-    renewal, 1,000 to re-draft or 300 to repair; 1,000 stories to generate, 200 by each setting of
-    steps, renewal or temperature, 200 to edit."""
+    """How many. Molecules: by default 15,000 new ones, 1,000 to re-draft,
+    300 to repair, 3,000 by each setting of steps or renewal.
+    Stories: by default 1,000 new ones, 200 to edit,
+    200 by each setting of steps, renewal or temperature."""
     samples: Path | None = None
-    """A file of what was generated before, instead: molecules one a line, stories .jsonl or
-    .txt."""
+    """Measure what was generated before: molecules one a line, stories as .jsonl or .txt."""
     fcd: bool = False
     """Molecules: also the Frechet ChemNet distance of new to all unseen ones (redraft[fcd])."""
     judge: str | None = None
-    """Stories: a language model whose perplexity of new ones is told (redraft[judge]): smollm2,
-    gpt2 or another hub id, a folder; by default gpt2 where it can be had, else smollm2."""
+    """Stories: the language model that judges them (redraft[judge]):
+    smollm2, gpt2, another hub id, or a folder.
+    By default gpt2 where it can be had, else smollm2."""
     data: str | None = None
-    """Another place of the training data than the run's."""
+    """Where the training data lie now, if not where the run found them."""
     variant: str | None = None
-    """A name for what is not the plain setting: other steps, temperature, top-p, renewal; or
-    for this run's numbers, beside those of others."""
+    """A name that is added to the file's: for another run of the same method.
+    Needed where steps, temperature, top-p or renewal are not the plain ones."""
     out: Path = Path("results")
     """Folder for the JSON file."""
 
@@ -149,18 +150,21 @@ def going_on() -> Iterator[None]:
 
 @dataclass
 class Noise:
-    """What the noise of a model has become: numbers, maps relative to uniform noise, top partners.
+    """What the noise of a model has become: does it follow the embeddings, has it collapsed?
 
-    redraft noise runs/vsdd-1
+    For example:
+    $ redraft noise runs/vsdd-1
+
+    Numbers with intervals, a map against uniform noise, and what tokens most often become.
     """
 
     model: Annotated[Positional[str], arg(metavar="MODEL")]
-    """A run folder, a shipped model or a hub id; or the NAME.drawn that `redraft compare` leaves
-    beside a run."""
+    """A run folder, a shipped model (molecules, stories, playlists) or a hub id.
+    Or the NAME.drawn that `redraft compare` leaves beside a run."""
     out: Path = Path("results")
     """Folder for the JSON file and the figure."""
     variant: str | None = None
-    """A name for this run's numbers, beside those of others."""
+    """A name that is added to the file's: for another run of the same method."""
     seed: int = 0
     """Seed of the intervals."""
 
@@ -204,11 +208,12 @@ class Noise:
 class Compare:
     """Train several recipes under one budget, draw from them, measure, and tell them apart.
 
-    redraft compare tiny/vsdd tiny/mdlm tiny/d3pm-uniform
+    For example:
+    $ redraft compare tiny/vsdd tiny/mdlm tiny/d3pm-uniform
+    $ redraft compare stories/vsdd stories/mdlm --judge smollm2
 
-    redraft compare stories/vsdd stories/mdlm --judge smollm2
-
-    Goes on where it stopped, also on another machine: copy OUT, of finished runs only NAME.drawn.
+    The same command goes on where it was stopped, also on another machine to which OUT was copied.
+    Of a run that has been drawn from, its NAME.drawn is enough there.
     """
 
     recipes: Annotated[Positional[tuple[str, ...]], arg(metavar="RECIPE...")]
@@ -216,28 +221,28 @@ class Compare:
     seconds: float | None = None
     """Seconds of training for each, instead of what the recipes say."""
     n: Annotated[int | None, arg(aliases=["-n"])] = None
-    """How many samples of each: by default 15,000 molecules, 1,000 stories, or 500 playlists
-    continued."""
+    """How many samples of each recipe.
+    By default 15,000 molecules, 1,000 stories, or 500 playlists continued."""
     fewer: int | None = None
-    """How many of each by 5, 10 and 25 steps: by default 3,000 molecules or 200 stories, at most
-    n."""
+    """How many by 5, 10 and 25 steps: by default 3,000 molecules or 200 stories, at most n."""
     renewed: int | None = None
-    """How many of each with the last 50, 75 and 100 % of the steps renewed: by default 15,000
-    molecules or 200 stories, at most n."""
+    """How many with the last 50, 75 and 100 % of the steps renewed.
+    By default 15,000 molecules or 200 stories, at most n."""
     cooled: int | None = None
-    """Stories: how many of each at temperatures of 0.7, 0.8 and 0.9; by default 200, at most n."""
+    """Stories: how many at temperatures of 0.7, 0.8 and 0.9; by default 200, at most n."""
     redrafts: int | None = None
-    """How many unseen ones: by default 1,000 molecules noised and brought back, 200 stories edited,
-    or 200 playlists repaired."""
+    """How many unseen ones are spoilt and brought back.
+    By default 1,000 molecules noised, 200 stories edited, or 200 playlists repaired."""
     bound: int | None = None
     """Stories or playlists: on how many unseen ones the exact bound is computed; by default 500."""
     draws: int | None = None
-    """Playlists: draws of the next tracks of each, by default 20."""
+    """Playlists: how often the next tracks of each are drawn; by default 20 times."""
     fcd: bool = False
     """Molecules: also the Frechet ChemNet distance of new to all unseen ones (redraft[fcd])."""
     judge: str | None = None
-    """Stories: a language model whose perplexity of new ones is told (redraft[judge]): smollm2,
-    gpt2 or another hub id, a folder; by default gpt2 where it can be had, else smollm2."""
+    """Stories: the language model that judges them (redraft[judge]):
+    smollm2, gpt2, another hub id, or a folder.
+    By default gpt2 where it can be had, else smollm2."""
     seed: int = 0
     """Seed of weights, batches, noise and samples."""
     data: str | None = None
@@ -277,22 +282,23 @@ class Compare:
 class Bench:
     """Measure speed and memory, as ratios within one run.
 
-    redraft bench train --quick
-
-    redraft bench train --recipe bench/molecules
-
-    redraft bench kernel --recipe bench/stories --vocabulary 2048 --length 256
+    For example:
+    $ redraft bench train --quick
+    $ redraft bench train --recipe bench/molecules
+    $ redraft bench kernel --recipe bench/stories --vocabulary 2048 --length 256
     """
 
     what: Annotated[
-        Positional[Literal["train", "sample", "kernel", "checkpoint", "agreement"]],
+        Positional[Literal["train", "sample", "kernel", "checkpoint", "agreement", "serve"]],
         arg(metavar="WHAT"),
     ]
-    """train: a step by parts; sample: sequences a second; kernel: building learned noise;
-    checkpoint: what saving adds to a run; agreement: losses of compiled and of plain steps."""
+    """train: a step, by its parts; sample: sequences a second;
+    kernel: building learned noise; checkpoint: what saving adds to a run;
+    agreement: losses of compiled and of plain steps;
+    serve: the local page, of the models that come with the package."""
     recipe: str = "tiny/vsdd"
-    """A recipe by name (tiny/vsdd) or a TOML file, for denoiser, batch and data; methods take turns
-    in it."""
+    """A recipe by name (tiny/vsdd) or a TOML file, for denoiser, batch and data.
+    Methods take turns in it."""
     methods: tuple[str, ...] = ()
     """Methods to hold against mdlm; by default all."""
     data: str | None = None
@@ -302,7 +308,7 @@ class Bench:
     length: int | None = None
     """Length of sequences of random tokens."""
     quick: bool = False
-    """Fewer repetitions: under two minutes on two CPU cores."""
+    """Fewer repetitions: some minutes on two CPU cores, where nothing else runs."""
     out: Path = Path("results/bench")
     """Folder for the JSON file."""
     name: str | None = None

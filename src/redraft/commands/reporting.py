@@ -15,9 +15,9 @@ from redraft.errors import UserError
 class Report:
     """One HTML file that tells all of some runs: numbers, figures, samples, how to do it again.
 
-    redraft report runs/first
-
-    redraft report comparison -o report.html --figures figures
+    For example:
+    $ redraft report runs/first
+    $ redraft report comparison -o report.html --figures figures
 
     It needs no network and opens from the disk.
     """
@@ -27,9 +27,9 @@ class Report:
     out: Annotated[Path, arg(aliases=["-o"])] = Path("report.html")
     """File to write."""
     figures: Path | None = None
-    """Folder for the figures as SVG and PNG files, too."""
+    """A folder for the figures as files, too: SVG and PNG."""
     samples: int = 12
-    """Samples to show of each run; drawn from the model where none were drawn before."""
+    """How many samples of each run to show; drawn from the model where there are none yet."""
     results: Path = Path("results")
     """Where `redraft evaluate` has left more numbers of these runs."""
 

@@ -15,17 +15,17 @@ HERE = ("127.0.0.1", "localhost", "::1")
 class Serve:
     """A local page: watch a sequence being re-drafted, step by step, and see the learned noise.
 
-    redraft serve
-
-    redraft serve molecules runs/stories runs/playlists --port 9000
+    For example:
+    $ redraft serve
+    $ redraft serve molecules runs/stories runs/playlists --port 9000
     """
 
     models: Annotated[Positional[tuple[str, ...]], arg(metavar="[MODEL...]")] = ()
     """Run folders, shipped models or hub ids; by default all shipped ones."""
     port: int = 8765
-    """Where the page is to be found; 0 takes any that is free."""
+    """The page is at http://127.0.0.1:PORT; 0 takes any port that is free."""
     host: str = HERE[0]
-    """Another address than this machine's own needs --anyone-may-connect."""
+    """The address to listen at; another than this machine's own needs --anyone-may-connect."""
     anyone_may_connect: bool = False
     """Let everybody who reaches this machine use the models: no password, no encryption."""
     device: str = "auto"
