@@ -1,8 +1,10 @@
 """Figures over several methods show what the files say, and only the files that belong there."""
 
 import json
+import re
 import runpy
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
-from matplotlib.colors import same_color
+from matplotlib.colors import same_color, to_rgb
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from PIL import Image
 
 from redraft.methods import METHODS
-from redraft.report import comparisons, stories
+from redraft.report import comparisons, stories, style
 from redraft.report.comparisons import PAPER, Run
 from redraft.report.style import LOOKS, look
 
@@ -353,3 +355,44 @@ def test_every_figure_has_a_caption_of_one_sentence():
     for caption in CAPTIONS.values():
         assert caption.endswith(".") and ". " not in caption
     assert set(PAPER) <= set(LOOKS)
+
+
+# Colours
+
+PAGE = (Path(style.__file__).parent / "page.css").read_text(encoding="utf-8")
+DARK = PAGE[PAGE.rindex("prefers-color-scheme: dark") :]
+CARDS: dict[str, str] = dict(
+    zip(("light", "dark"), re.findall(r"--card: (#\w+)", PAGE), strict=True)
+)
+
+
+def on_page(colour: str, scheme: str) -> str:
+    """What the report makes of a colour of ours."""
+    found = re.search(rf"stroke: {colour.lower()}\"\] {{ stroke: (#\w+)", DARK)
+    return found[1] if found and scheme == "dark" else colour
+
+
+def linear(colour: str) -> np.ndarray:
+    c = np.array(to_rgb(colour))
+    return np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
+
+
+def oklab(colour: str) -> np.ndarray:
+    """Equal distances look equal (Ottosson 2020)."""
+    cones = [[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.63]]
+    axes = [[0.2105, 0.7936, -0.0041], [1.978, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]
+    return np.array(axes) @ np.cbrt(np.array(cones) @ linear(colour))
+
+
+def contrast(a: str, b: str) -> float:
+    """As web pages are asked to have it (WCAG)."""
+    darker, lighter = sorted(float(linear(colour) @ [0.2126, 0.7152, 0.0722]) for colour in (a, b))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize("scheme", CARDS)
+def test_methods_are_told_apart_on_every_page(scheme: str):
+    colours = [on_page(own.colour, scheme) for own in LOOKS.values()]
+    apart = [np.linalg.norm(oklab(a) - oklab(b)) for a, b in combinations(colours, 2)]
+    assert min(apart) > 0.1
+    assert min(contrast(colour, CARDS[scheme]) for colour in colours) > 2.2  # of the palette itself

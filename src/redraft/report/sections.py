@@ -24,6 +24,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from redraft.config import Config
+from redraft.data.molecules import rdkit_version
 from redraft.domains import NAMED
 from redraft.experiments.drawn import DOMAINS
 from redraft.report import comparisons
@@ -35,7 +36,7 @@ from redraft.report.learning import learning_curves
 from redraft.report.markup import Html, commands, joined, slug, table, tag
 from redraft.report.numbers import HEADLINES, differences, measured
 from redraft.report.runs import Comparison, Reported, Told, title_of
-from redraft.report.structure_grid import structure_grid
+from redraft.report.structure_grid import first_valid, structure_grid
 from redraft.terminal import clock
 
 CAPTIONS = comparisons.CAPTIONS | texts.CAPTIONS | tracks.CAPTIONS
@@ -173,13 +174,12 @@ def samples(told: Told) -> Html:
 
 
 def molecules(told: Told, run: Reported) -> Html:
-    """Drawn where RDKit is, and written below."""
-    first = run.samples[: told.shown]
-    caption = (
-        f"{run.name}: the first {len(first)} samples, none of them chosen; what is not drawn is no "
-        "valid molecule."
-    )
-    return structure_grid(told.album, f"molecules-{slug(run.name)}", first, caption)
+    """The first valid ones; without RDKit, which tells and draws them, the first lines."""
+    if rdkit_version() is None:
+        return lines(told, run)
+    drawings, seen = first_valid(run.samples, told.shown)
+    caption = f"{run.name}: the first {len(drawings)} valid ones, among the first {seen} samples."
+    return structure_grid(told.album, f"molecules-{slug(run.name)}", drawings, caption)
 
 
 def stories(told: Told, run: Reported) -> Html:
