@@ -127,6 +127,7 @@ def test_a_track_has_many_names(names):
     for text in ("Artist 8 - Song 17", "artist 8 – SONG 17", "song 17", "ARTIST 8: Song_17"):
         assert names.find(text) == track
     assert str(names[track]) == "Artist 8 - Song 17" and names[track].id == "17"
+    assert names.find("Song: 17!") == track  # a title, however it is written
     assert names.find("artist 2 - song 2") != names.find("artist 2 song 20")
     assert names.find("beyonce ha") == names.twin(names.find("0")) == names.twin(names.find("55"))
     assert names.twin(track) == track
@@ -137,6 +138,8 @@ def test_a_track_has_many_names(names):
     [
         ("90", "there is no track 90: ids are from 0 to 89"),
         ("-1", "there is no track -1"),
+        ("9" * 5000, "there is no track 99999999999999999999: ids"),
+        ("Soong 17", "the nearest are 'Artist 8 - Song 17'"),
         ("artist 8", "begins 10 tracks, such as 'Artist 8 - Song"),
         ("Artst 8 - Sonk 17", "the nearest are 'Artist 8 - Song 17'"),
         ("qqq", "a title or 'artist - title' of one of 90 tracks"),
@@ -151,7 +154,8 @@ def test_a_list_is_lines_or_json():
     assert listed("\n a - b \r\n\n[c] - d\n") == ["a - b", "[c] - d"]
     assert listed('[1, "a - b", {"id": "7", "title": "x"}]') == ["1", "a - b", "7"]
     assert listed("") == []
-    for text in ("[1, 2,]", "[[1]]", "[true]", "[1.5]", "[null]", '[{"title": "x"}]'):
+    nested = "[" * 9999 + "]" * 9999
+    for text in (nested, "[1, 2,]", "[[1]]", "[true]", "[1.5]", "[null]", '[{"title": "x"}]'):
         assert "JSON list" in message(listed, text)
 
 

@@ -231,7 +231,31 @@ def test_given_embeddings_are_those_of_their_tracks(request_: Request, tmp_path:
     places = np.array([int(key) for key in found.catalogue().keys])
     own = source == 0
     assert own.sum() == n - 1 and not own[places == 7]
-    np.testing.assert_allclose(rows[own], given[places[own]], rtol=1e-3, atol=1e-4)
+    np.testing.assert_array_equal(rows[own], given[places[own]])
+
+
+@pytest.mark.parametrize("scale", [1e6, 1e-9])
+def test_given_embeddings_may_have_any_length(scale: float, request_: Request, tmp_path: Path):
+    given = np.random.default_rng(0).normal(size=(len(described()), 5)).astype(np.float32)
+    codes = []
+    for name, own in (("plain", given), ("scaled", given * np.float32(scale))):
+        np.save(tmp_path / f"{name}.npy", own)
+        found = prepare_playlists(Request(request_.files, embeddings=str(tmp_path / f"{name}.npy")))
+        places = [int(key) for key in found.catalogue().keys]
+        np.testing.assert_array_equal(found.embeddings()[0], own[places])
+        codes.append(found.codes("lsh"))
+    np.testing.assert_array_equal(*codes)
+
+
+def test_neighbours_are_asked_for_where_tags_can_be_shared():
+    def sane(*known: Track) -> tracks.Neighbours | None:
+        rows = np.eye(len(known), dtype=np.float32)
+        return tracks.neighbours(rows, tracks.Catalogue.of(known), np.ones(len(known), bool))
+
+    a, b = Track("a", "one", tags=("x",)), Track("b", "two", tags=("x",))
+    assert sane(a, b) == sane(a, b)._replace(n=2, share=1.0, chance=1.0)  # pyright: ignore
+    assert sane(a, Track("c", "one", tags=("x",))) is None  # there is no other artist
+    assert sane(a, Track("c", "two", tags=("y",))) is None  # nor a tag in common
 
 
 # ------------------------------------------------------------------ what is known of tracks
@@ -401,6 +425,38 @@ def test_features_of_a_table(tmp_path: Path, capsys):
     assert "id, colour" in message(playlist_files.with_features, listening, str(path))
 
 
+def test_features_belong_to_one_track(tmp_path: Path):
+    """Names with colons are others; Spotify's prefix says nothing."""
+    rows = [
+        (s, p, ("A: Intro", "B: Intro", "spotify:track:7")[p % 3]) for s in "xyz" for p in range(4)
+    ]
+    (tmp_path / "plays.csv").write_text("".join(f"{s},{p},{i}\n" for s, p, i in rows))
+    listening = playlist_files.read([str(tmp_path / "plays.csv")])
+    told = ["item,energy,track_genre", "B: Intro,0.5,rock 'n' roll"]
+    told += ["""7,0.7,"[""children's music"", 'pop']\""""]
+    (tmp_path / "features.csv").write_text("\n".join(told))
+    found = playlist_files.with_features(listening, str(tmp_path / "features.csv"))
+    assert {track.key: dict(track.audio) for track in found.tracks} == {
+        "A: Intro": {},
+        "B: Intro": {"energy": 0.5},
+        "spotify:track:7": {"energy": 0.7},
+    }
+    assert [track.tags for track in found.tracks] == [
+        (),
+        ("rock 'n' roll",),
+        ("children's music", "pop"),
+    ]
+
+
+def test_names_can_be_printed(tmp_path: Path):
+    """JSON may hold halves of characters, which no terminal takes."""
+    row = {"index": 1, "artist": "\ud800", "title": "Café", "tags": ["\udfff"]}
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'{json.dumps(row)}\n{{"group": "g", "tracks": [1]}}\n')
+    (track,) = playlist_files.read([str(path)]).tracks
+    assert (track.artist, track.title, track.tags) == ("?", "Café", ("?",))
+
+
 HEADERS = {"": "abc", "sequence,position,item\n": "abc", "Item,sequence,x,Position\n": "ca-b"}
 
 
@@ -436,6 +492,23 @@ def test_the_command_prepares_and_tells(request_: Request, capsys):
     assert f"{windows[0] + windows[1]} windows of at most 50 tracks to learn from" in said
 
 
+@pytest.mark.parametrize("name", ["near.svg", "near.png"])
+def test_the_command_draws_neighbours(name: str, request_: Request, tmp_path: Path, capsys):
+    path = tmp_path / "new" / name
+    assert main(["data", "playlists", "--file", *request_.files, "--draw", str(path)]) == 0
+    assert f"drawn in: {path}\n" in capsys.readouterr().out
+    assert path.read_bytes()[:5] in (b"<?xml", b"\x89PNG\r")
+
+
+def test_without_tags_there_is_nothing_to_draw(tmp_path: Path, capsys):
+    (tmp_path / "plays.csv").write_text(table(9, 6, 10))
+    flags = ["--file", str(tmp_path / "plays.csv"), "--draw", str(tmp_path / "near.svg")]
+    assert main(["data", "playlists", *flags]) == 1
+    out, err = capsys.readouterr()
+    assert "too few tracks have tags in common" in out and "is not drawn" in err
+    assert not (tmp_path / "near.svg").exists()
+
+
 def test_a_name_says_its_domain():
     train = Train(data="playlists", config=Train.default(["--data", "playlists"]).config)
     assert train.resolved().data == CONFIG
@@ -463,6 +536,22 @@ BAD = {
     "no day": (["--file", "{tmp}/radio.jsonl"], "start"),
     "no object": (["--file", "{tmp}/bad.jsonl"], "line 1"),
     "unknown track": (["--file", "{tmp}/strange.jsonl"], "plays track 0"),
+    "a fraction": (["--file", "{tmp}/fraction.jsonl"], "line 2"),
+    "true": (["--file", "{tmp}/true.jsonl"], "line 2"),
+    "endless": (["--file", "{tmp}/endless.jsonl"], "line 2"),
+    "no list": (["--file", "{tmp}/text.jsonl"], "line 2"),
+    "loud": (["--file", "{tmp}/loud.jsonl"], "numbers"),
+    "tags": (["--file", "{tmp}/tags.jsonl"], "a list"),
+    "nested": (["--file", "{tmp}/nested.jsonl"], "line 1"),
+    "described again": (["--file", "{tmp}/again.jsonl"], "line 2 describes track 1 again"),
+    "deep": (["--file", "{tmp}/deep.json"], "Million"),
+    "no uri": (["--file", "{tmp}/uri.json"], "track_uri"),
+    "pos twice": (["--file", "{tmp}/pos.json"], "of its own"),
+    "position twice": (["--file", "{tmp}/twice.csv"], "line 55 is a second item at position 2"),
+    "no sequence": (["--file", "{tmp}/nameless.csv"], "line 1"),
+    "other columns": (["--file", "{tmp}/columns.csv"], "these three names"),
+    "open quote": (["--file", "{tmp}/quote.csv"], "no row of a CSV"),
+    "file twice": (["--file", "{tmp}/good.csv", "{tmp}/good.csv"], "counts once"),
     "no slice": (["--file", "{tmp}/slice.json"], "playlists"),
     "all short": (["--file", "{tmp}/short.csv"], "at least 4 tracks"),
     "two groups": (["--file", "{tmp}/two.csv"], "3 groups"),
@@ -471,6 +560,11 @@ BAD = {
     "no header": (["--file", "{tmp}/good.csv", "--features", "{tmp}/good.csv"], "header"),
     "rows": (["--file", "{tmp}/good.csv", "--embeddings", "{tmp}/rows.npy"], "(3, 2)"),
     "no numbers": (["--file", "{tmp}/good.csv", "--embeddings", "{tmp}/nan.npy"], "finite"),
+    "one not a number": (["--file", "{tmp}/good.csv", "--embeddings", "{tmp}/some.npy"], "row 3"),
+    "endless numbers": (["--file", "{tmp}/good.csv", "--embeddings", "{tmp}/inf.npy"], "got inf"),
+    "large numbers": (["--file", "{tmp}/good.csv", "--embeddings", "{tmp}/big.npy"], "got 1e+30"),
+    "no drawing": (["--file", "{tmp}/good.csv", "--draw", "{tmp}/near.pdf"], ".svg or .png"),
+    "a folder to draw in": (["--file", "{tmp}/good.csv", "--draw", "{tmp}/a.svg"], "is a folder"),
     "pickled": (["--file", "{tmp}/good.csv", "--embeddings", "{tmp}/object.npy"], "numbers"),
     "no npy": (["--file", "{tmp}/good.csv", "--embeddings", "{tmp}/good.csv"], "npy"),
     "no such npy": (
@@ -497,6 +591,21 @@ def test_a_mistake_gets_one_sentence(case: str, tmp_path: Path, cache: Path, cap
         "radio.jsonl": '{"kind": "radio", "group": "fm", "tracks": [0, 1]}\n',
         "bad.jsonl": '{"name": "x"}\n',
         "strange.jsonl": '{"index": 1}\n{"group": "g", "tracks": [1, 0]}\n',
+        "fraction.jsonl": '{"index": 1}\n{"group": "g", "tracks": [1, 1.5]}\n',
+        "true.jsonl": '{"index": 1}\n{"group": "g", "tracks": [true]}\n',
+        "endless.jsonl": '{"index": 1}\n{"group": "g", "tracks": [Infinity]}\n',
+        "text.jsonl": '{"index": 1}\n{"group": "g", "tracks": "1111"}\n',
+        "loud.jsonl": f'{{"index": 1, "audio": {{"energy": {10**400}}}}}\n',
+        "tags.jsonl": '{"index": 1, "tags": "rock"}\n',
+        "nested.jsonl": "[" * 9999,
+        "again.jsonl": '{"index": 1}\n{"index": 1}\n',
+        "deep.json": "[" * 9999,
+        "uri.json": '{"playlists": [{"tracks": [{"track_uri": null}]}]}',
+        "pos.json": json.dumps({"playlists": [{"tracks": [{"pos": 0, "track_uri": "a"}] * 2}]}),
+        "twice.csv": table(9, 6, 10) + "0,2,item 7\n",
+        "nameless.csv": ",1,a\n",
+        "columns.csv": "playlist,order,song\n" + table(9, 6, 10),
+        "quote.csv": table(9, 6, 10) + 'x,1,"open\n' + table(9, 6, 10),
         "slice.json": '{"playlists": 3}',
         "short.csv": table(9, 3, 10),
         "two.csv": table(2, 6, 10),
@@ -505,10 +614,15 @@ def test_a_mistake_gets_one_sentence(case: str, tmp_path: Path, cache: Path, cap
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
-    (tmp_path / "torn.jsonl.gz").write_bytes(gzip.compress(b'{"index": 1}\n' * 99)[:-9])
+    (tmp_path / "torn.jsonl.gz").write_bytes(gzip.compress(b"\n" * 99)[:-9])
     np.save(tmp_path / "rows.npy", np.ones((3, 2)))
     np.save(tmp_path / "nan.npy", np.full((10, 2), np.nan))
     np.save(tmp_path / "object.npy", np.array([{}] * 10, object))
+    for name, strange in (("some", np.nan), ("inf", np.inf), ("big", 1e30)):
+        rows = np.ones((10, 2))
+        rows[3, 1] = strange
+        np.save(tmp_path / f"{name}.npy", rows)
+    (tmp_path / "a.svg").mkdir()
     flags, word = BAD[case]
     assert main(["data", "playlists", *(flag.format(tmp=tmp_path) for flag in flags)]) == 2
     said = capsys.readouterr().err.removeprefix(

@@ -116,7 +116,7 @@ def listed(text: str) -> list[str]:
         return [line.strip() for line in text.splitlines() if line.strip()]
     try:
         rows = [row.get("id") if isinstance(row, dict) else row for row in json.loads(text)]
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UserError(f"{shorten(text)} begins and ends as a JSON list, but is none") from None
     for row in rows:
         if type(row) not in (str, int):
@@ -171,12 +171,12 @@ class Names:
         """The track of an id, a title, an "artist - title", or of how only one begins."""
         with suppress(UserError):
             return self.catalogue.find(text)
-        name = plain(text)
-        if name in self._places:
-            return self._places[name]
         if re.fullmatch(r"-?\d+", text) and all(key.isdecimal() for key in self.catalogue.keys):
             ids = sorted(map(int, self.catalogue.keys))
-            raise UserError(f"there is no track {text}: ids are from {ids[0]} to {ids[-1]}")
+            raise UserError(f"there is no track {text[:20]}: ids are from {ids[0]} to {ids[-1]}")
+        name = plain(text)
+        if name in self._called:
+            return self._called[name]
         begun = [other for other in self._places if name and other.startswith(name)]
         if len(begun) == 1:
             return self._places[begun[0]]
@@ -184,8 +184,9 @@ class Names:
 
     def _unknown(self, text: str, begun: Sequence[str]) -> UserError:
         """Many tracks begin so, or none."""
-        near = begun or get_close_matches(plain(text), self._places)
-        names = ", ".join(repr(str(self[self._places[name]])) for name in near[:3])
+        near = begun or get_close_matches(plain(text), self._called)
+        tracks = dict.fromkeys(self._called[name] for name in near[:3])
+        names = ", ".join(repr(str(self[track])) for track in tracks)
         if begun:
             return UserError(f"{shorten(text)} begins {len(begun):,} tracks, such as {names}")
         if near:
@@ -202,11 +203,21 @@ class Names:
     @cached_property
     def _places(self) -> dict[str, int]:
         """The most played track of every name."""
-        found: dict[str, int] = {}
-        for track in range(len(self.catalogue.keys)):
-            found.setdefault(plain(self.catalogue.name(track)), track)
-        found.pop("", None)
-        return found
+        return most_played(map(self.catalogue.name, range(len(self.catalogue.keys))))
+
+    @cached_property
+    def _called(self) -> dict[str, int]:
+        """The same, and of every title that is no name."""
+        return most_played(self.catalogue.titles) | self._places
+
+
+def most_played(names: Iterable[str]) -> dict[str, int]:
+    """The first of the tracks that have a name."""
+    found: dict[str, int] = {}
+    for track, name in enumerate(map(plain, names)):
+        found.setdefault(name, track)
+    found.pop("", None)
+    return found
 
 
 def tokenizer_of(model: Model) -> SemanticIdTokenizer:

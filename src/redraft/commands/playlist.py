@@ -22,12 +22,12 @@ class Curating(Drawing):
     """What both take."""
 
     model: Annotated[str, arg(metavar="MODEL")]
-    """A run folder or a hub id, of a model of playlists."""
+    """A run folder, the shipped model (playlists, of made-up tracks) or a hub id."""
     playlist: Annotated[Positional[str], arg(metavar="[PLAYLIST]")] = "-"
-    """A file with a track a line, as an id or "artist - title", or with a JSON list of them; by
-    default standard input."""
+    """A file with a track a line, as an id or "artist - title", or with a JSON list of them.
+    By default standard input."""
     draws: int = 20
-    """Draws that are put to the vote."""
+    """How often the model draws; what is drawn most often wins."""
     json: bool = False
     """One JSON object instead of lines for people."""
 
@@ -67,15 +67,15 @@ class Curating(Drawing):
 class Continue(Curating):
     """What may follow a playlist: artists and titles, and how many draws have them.
 
-    redraft playlist continue mine.txt --model runs/playlists
-
-    redraft playlist continue mine.txt --model runs/playlists --n 5 --alternatives 5 --json
+    For example:
+    $ redraft playlist continue mine.txt --model runs/playlists
+    $ redraft playlist continue mine.txt --model runs/playlists -n 5 --alternatives 5 --json
     """
 
     n: Annotated[int, arg(aliases=["-n"])] = 3
-    """How many tracks."""
+    """How many tracks to add."""
     alternatives: int = 0
-    """How many more to name, which were drawn less often."""
+    """How many more to name that were drawn less often."""
 
     def run(self) -> None:
         curator, tracks = self.read()
@@ -94,16 +94,15 @@ class Continue(Curating):
 class Repair(Curating):
     """Replace tracks that a playlist repeats, or those at places of your choice, given the rest.
 
-    redraft playlist repair mine.txt --model runs/playlists
-
-    redraft playlist repair mine.txt --model runs/playlists --at 3,7 --strength 0.5
+    For example:
+    $ redraft playlist repair mine.txt --model runs/playlists
+    $ redraft playlist repair mine.txt --model runs/playlists --at 3,7 --strength 0.5
     """
 
     at: str | None = None
     """Places to re-draft instead of repeated tracks, from 1 on, such as 3,7."""
     strength: float = 1.0
-    """How far to go: 1 forgets the track that stands there; the lower, the more what comes is like
-    it."""
+    """How far to go: 1 forgets the track that stands there, less keeps nearer to it."""
 
     def run(self) -> None:
         places = None if self.at is None else places_of(self.at)

@@ -30,7 +30,7 @@ AUDIO = (
 """What is known of how a track sounds, by the names that Spotify gave."""
 KEYS = ("track_uri", "uri", "track_id", "id", "item", "index")
 """Columns by which a file of features may name its tracks."""
-TAGS = ("tags", "genres")
+TAGS = ("tags", "genres", "genre", "track_genre")
 
 
 @dataclass(frozen=True)
@@ -93,14 +93,17 @@ def read_json_lines(files: Sequence[str]) -> Listening:
             try:
                 row = json.loads(line)
                 if "tracks" in row:
-                    found.append((where, _group(row), [int(index) for index in row["tracks"]]))
-                else:
-                    tracks[int(row["index"])] = _track(row)
-            except (ValueError, TypeError, KeyError, AttributeError):
+                    found.append((where, _group(row), [*map(_index, _list(row["tracks"]))]))
+                    continue
+                index, track = _index(row["index"]), _track(row)
+            except BROKEN:
                 raise UserError(
-                    f'{where} must be a track, with "index", or a sequence, with "group", "tracks" '
-                    f'and, on the radio, "start", got {line.strip()[:60]!r}'
+                    f'{where} must be a track, with "index" and, where they are known, numbers as '
+                    '"audio" and a list of "tags", or a sequence, with "group", "tracks" and, on '
+                    f'the radio, "start", got {line.strip()[:60]!r}'
                 ) from None
+            check(index not in tracks, f"{where} describes track {index} again")
+            tracks[index] = track
     places = {index: place for place, index in enumerate(sorted(tracks))}
     for where, _, indices in found:
         for strange in (index for index in indices if index not in places):
@@ -112,6 +115,28 @@ def read_json_lines(files: Sequence[str]) -> Listening:
     return Listening([tracks[index] for index in places], sequences)
 
 
+BROKEN = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
+"""What goes wrong where JSON is none, or holds something else."""
+
+
+def _index(value: Any) -> int:
+    """1.5 and true are none."""
+    if type(value) not in (int, str):
+        raise TypeError
+    return int(value)
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError
+    return value
+
+
+def _text(value: Any) -> str:
+    """What can be printed: halves of characters, which JSON may hold, cannot."""
+    return str(value or "").encode("utf-8", "replace").decode()
+
+
 def _group(row: Mapping[str, Any]) -> str:
     """A station plays something new every day, whereas a list of the same name is much the same."""
     day = f" {row['start'][:10]}" if row.get("kind") == "radio" else ""
@@ -120,8 +145,8 @@ def _group(row: Mapping[str, Any]) -> str:
 
 def _track(row: Mapping[str, Any]) -> Track:
     audio = {name: float(v) for name, v in (row.get("audio") or {}).items() if v is not None}
-    tags = tuple(str(tag) for tag in row.get("tags") or ())
-    artist, title = (str(row.get(name) or "") for name in ("artist", "title"))
+    tags = tuple(_text(tag) for tag in _list(row.get("tags") or []))
+    artist, title = (_text(row.get(name)) for name in ("artist", "title"))
     return Track(str(row["index"]), artist, title, audio, tags)
 
 
@@ -133,12 +158,15 @@ def read_slices(files: Sequence[str]) -> Listening:
     for path in files:
         for number, playlist in enumerate(_slice(path)):
             try:
-                rows = sorted(playlist["tracks"], key=lambda row: row.get("pos", 0))
+                rows = {row.get("pos", i): row for i, row in enumerate(playlist["tracks"])}
+                if len(rows) < len(playlist["tracks"]):
+                    raise ValueError
                 group = str(playlist.get("pid", f"{path} {number}"))
-                described = [_spotify(row) for row in rows]
-            except (TypeError, KeyError, AttributeError):
+                described = [_spotify(rows[pos]) for pos in sorted(rows)]
+            except BROKEN:
                 raise UserError(
-                    f'{path}: playlist {number} must have "tracks", each with a "track_uri"'
+                    f'{path}: playlist {number} must have "tracks", each with a "track_uri" and a '
+                    '"pos" of its own'
                 ) from None
             played = np.array([places[track.key] for track in described], np.int32)
             sequences.append(Played(group, played))
@@ -148,21 +176,20 @@ def read_slices(files: Sequence[str]) -> Listening:
 
 
 def _spotify(row: Mapping[str, Any]) -> Track:
-    artist, title = (str(row.get(f"{name}_name") or "") for name in ("artist", "track"))
-    return Track(str(row["track_uri"]), artist, title)
+    artist, title = (_text(row.get(f"{name}_name")) for name in ("artist", "track"))
+    if not (key := _text(row["track_uri"])):
+        raise ValueError
+    return Track(key, artist, title)
 
 
 def _slice(path: str) -> list[Any]:
     text = "\n".join(line for _, line in lines.numbered(path))
     try:
-        found = json.loads(text)["playlists"]
-        if not isinstance(found, list):
-            raise TypeError
-    except (ValueError, TypeError, KeyError):
+        return _list(json.loads(text)["playlists"])
+    except BROKEN:
         raise UserError(
             f'{path} must be a slice of the Million Playlist Dataset, with "playlists"'
         ) from None
-    return found
 
 
 # ------------------------------------------------------------------ tables
@@ -172,7 +199,7 @@ COLUMNS = ("sequence", "position", "item")
 
 def read_tables(files: Sequence[str]) -> Listening:
     places = Places()
-    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    found: dict[str, dict[int, int]] = defaultdict(dict)  # items by their positions
     for path in files:
         order = range(3)
         for number, row in _rows(path):
@@ -181,24 +208,31 @@ def read_tables(files: Sequence[str]) -> Listening:
                 continue
             try:
                 sequence, position, item = (row[column].strip() for column in order)
-                if not item:
+                place = int(position)
+                if not (sequence and item):
                     raise ValueError
-                found[sequence].append((int(position), places[item]))
             except (IndexError, ValueError):
                 raise UserError(
                     f"{path}, line {number} must be a sequence, a position, which is a whole "
-                    f"number, and an item, got {','.join(row)[:60]!r}"
+                    f"number, and an item, or a first line with these three names, got "
+                    f"{','.join(row)[:60]!r}"
                 ) from None
+            check(
+                place not in found[sequence],
+                f"{path}, line {number} is a second item at position {place} of sequence "
+                f"{sequence[:40]!r}",
+            )
+            found[sequence][place] = places[item]
     sequences = [
-        Played(name, np.array([item for _, item in sorted(rows, key=lambda r: r[0])], np.int32))
-        for name, rows in found.items()
+        Played(name, np.array([items[place] for place in sorted(items)], np.int32))
+        for name, items in found.items()
     ]
     return Listening([Track(item, title=item) for item in places], sequences)
 
 
 def _rows(path: str) -> Iterator[tuple[int, list[str]]]:
     """Rows that are not blank, with the number of the line where each ends."""
-    reader = csv.reader(line for _, line in lines.numbered(path))
+    reader = csv.reader((line for _, line in lines.numbered(path)), strict=True)
     try:
         for row in reader:
             if any(map(str.strip, row)):
@@ -251,14 +285,22 @@ def with_features(listening: Listening, path: str) -> Listening:
 
 def _name(key: str) -> str:
     """`spotify:track:ID` and `ID` are one track."""
-    return key.strip().rpartition(":")[2]
+    return key.strip().removeprefix("spotify:track:")
 
 
 def _described(track: Track, row: Mapping[str, str]) -> Track:
     audio = {name: _number(row[name]) for name in AUDIO if row.get(name, "").strip()}
-    words = chain.from_iterable(re.split(r"[][;,|\"']+", row.get(name, "")) for name in TAGS)
-    tags = tuple(word.strip() for word in words if word.strip())
+    tags = tuple(chain.from_iterable(words(row.get(name, "")) for name in TAGS))
     return replace(track, audio={**track.audio, **audio}, tags=tags or track.tags)
+
+
+def words(text: str) -> list[str]:
+    """
+    >>> words("rock 'n' roll; pop"), words("['drum and bass', 'pop']")
+    (["rock 'n' roll", 'pop'], ['drum and bass', 'pop'])
+    """
+    quoted = [word for _, word in re.findall(r"""(["'])(.+?)\1\s*(?=[],;|]|$)""", text)]
+    return [word.strip() for word in quoted or re.split(r"[][;,|]", text) if word.strip()]
 
 
 def _number(text: str) -> float:

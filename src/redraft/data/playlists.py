@@ -69,6 +69,8 @@ class Request:
 
     def __post_init__(self):
         check(bool(self.files), "playlists need --file, there are none to be fetched")
+        for file in self.files:
+            check(self.files.count(file) == 1, f"a file counts once, {file} is named again")
 
     def facts(self) -> dict[str, Any]:
         """What tells it from other requests: files count by what is in them."""
@@ -284,7 +286,7 @@ def told(counts: Mapping[str, Any]) -> list[str]:
         f"to learn from, {counts['unlearned']:,} have none, {counts['unplayed']:,} no play at all",
         *known,
         f"embeddings: {', '.join(sources)}",
-        f"nearest neighbours: {sane or 'too few tracks with tags to tell'}",
+        f"nearest neighbours: {sane or 'too few tracks have tags in common to tell'}",
         *codes,
     ]
 
@@ -332,7 +334,9 @@ def write(
         arrays[f"{part}_lengths"] = np.array([len(s.tracks) for s in own], np.int32)
         arrays[f"{part}_groups"] = groups.astype(np.int32)
     tracks.save_arrays(folder / PLAYS, arrays)
-    placed = {"rows": gathered.rows.astype(np.float16), "source": gathered.source}
+    # Rows of a file may have any length, learned ones have length 1.
+    exact = np.float32 if request.embeddings else np.float16
+    placed = {"rows": gathered.rows.astype(exact), "source": gathered.source}
     tracks.save_arrays(folder / EMBEDDINGS, placed)
     gathered.catalogue.save(folder)
     facts = {

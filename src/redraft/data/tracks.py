@@ -3,7 +3,7 @@
 Tracks that are played near each other lie near each other: rows of a truncated singular value
 decomposition of positive pointwise mutual information,
 
-    log(p(a, b) / (p(a) p(b)^0.75)), where that is above 0.
+    log(p(a, b) / (p(a) q(b))), where that is above 0, and q(b) is in proportion to p(b)^0.75.
 
 Near means ten tracks away at most. Over a whole window neighbours have as many tags in common, but
 all that a playlist holds becomes one place, and twice as many tracks share a triplet of codes.
@@ -33,6 +33,8 @@ REACH = 10
 FAINT = 1e-8
 """Rows that are shorter, for the longest, are but rounding: such tracks are played with none of
 those that the dimensions tell apart."""
+LARGE = 1e18
+"""Embeddings have smaller numbers, whose squares are finite in float32."""
 SMOOTHING = 0.75
 """Power of the second track's frequency; below 1, rare tracks are not made too much of."""
 
@@ -101,20 +103,24 @@ def unit(rows: np.ndarray) -> np.ndarray:
 
 
 def read_embeddings(path: str, n: int) -> np.ndarray:
-    """An .npy file with a row for each of n tracks; rows may be not a number where it has none."""
+    """An .npy file with a row for each of n tracks, which is all NaN where a track has none."""
     try:
         rows = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         reason = getattr(error, "strerror", None) or "it is no .npy file of numbers"
         raise UserError(f"{path} cannot be read: {reason}") from None
     if getattr(rows, "ndim", 0) != 2 or rows.dtype.kind not in "fiu" or len(rows) != n:
-        got = f"{getattr(rows, 'shape', 'an archive')}"
+        got = f"{rows.dtype} {rows.shape}" if isinstance(rows, np.ndarray) else "an archive"
         raise UserError(f"{path} must have a row of numbers for each of {n:,} tracks, got {got}")
-    rows = rows.astype(np.float32)
-    rows[~np.isfinite(rows).all(1)] = np.nan
-    if np.isnan(rows).all():
+    missing = np.isnan(rows).all(1, keepdims=True)
+    if missing.all():
         raise UserError(f"{path} must hold finite numbers, got none in any row")
-    return rows
+    for row, column in np.argwhere(~(missing | (np.abs(rows) < LARGE))):
+        raise UserError(
+            f"{path}, row {row} must hold numbers from -{LARGE:g} to {LARGE:g}, or nothing but NaN "
+            f"for a track that has no embedding, got {rows[row, column]:g}"
+        )
+    return rows.astype(np.float32)
 
 
 # ------------------------------------------------------------------ what is missing
@@ -173,7 +179,8 @@ class Neighbours(NamedTuple):
 def neighbours(
     rows: np.ndarray, catalogue: "Catalogue", own: np.ndarray, most: int = 2000, seed: int = 0
 ) -> Neighbours | None:
-    """Asked of at most so many of the tracks that are their `own` source and have tags."""
+    """Asked of at most so many of the tracks that are their `own` source and have tags; None where
+    no two of different artists have one in common."""
     from scipy.stats import binomtest
 
     known = np.flatnonzero(own & (np.diff(catalogue.tags.indptr) > 0))
@@ -188,8 +195,11 @@ def neighbours(
         others[np.arange(len(some)), some] = False
         common = (tags[some] @ tags.T).toarray() > 0
         nearest = np.where(others, directions[some] @ directions.T, -np.inf).argmax(1)
-        alike.extend(common[np.arange(len(some)), nearest])
-        chances.extend((common & others).sum(1) / np.maximum(others.sum(1), 1))
+        has = others.any(1)
+        alike.extend(common[np.arange(len(some)), nearest][has])
+        chances.extend((common & others).sum(1)[has] / others.sum(1)[has])
+    if not any(chances):
+        return None
     low, high = binomtest(int(np.sum(alike)), len(alike)).proportion_ci(0.95, "wilson")
     return Neighbours(len(alike), float(np.mean(alike)), low, high, float(np.mean(chances)))
 
