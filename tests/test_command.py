@@ -2,7 +2,9 @@
 
 import io
 import json
+import os
 import re
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -403,3 +405,34 @@ def test_own_lines_are_cut_as_either_flag_says(flag: str, tmp_path: Path):
 @pytest.mark.parametrize("flag", [[], ["--help"], ["--version"], ["sample", "--help"]])
 def test_help_is_not_an_error(flag: list[str]):
     assert main(flag) == 0
+
+
+# Where output goes
+
+FULL = Path("/dev/full")
+
+
+def elsewhere(*words: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    command = [sys.executable, "-m", "redraft", *words]
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True, **more)
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_is_told(unbuffered: str):
+    with FULL.open("w") as file:
+        said = elsewhere(
+            "--version", stdout=file, env=os.environ | {"PYTHONUNBUFFERED": unbuffered}
+        )
+    assert said.returncode == 2
+    assert said.stderr == "redraft: the output cannot be written: No space left on device\n"
+
+
+def test_an_encoding_that_lacks_characters_loses_no_more_than_these(tmp_path: Path):
+    file = tmp_path / "\u00e9.smi"
+    file.write_text("CCO\nCCN\n")
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    words = ("data", "molecules", "--file", file.name)
+    said = elsewhere(*words, stdout=subprocess.PIPE, env=environment, cwd=tmp_path)
+    assert said.returncode == 0 and said.stdout.startswith("?.smi: 2 molecules")

@@ -4,6 +4,8 @@ A block under `<!-- not run: why -->` is not run. Lines of a block that begin wi
 prints, all of it, in that order.
 """
 
+import doctest
+import importlib
 import io
 import itertools
 import json
@@ -52,6 +54,18 @@ def named(path: Path) -> str:
 
 
 # ------------------------------------------------------------------ Python
+
+SOURCES = [
+    path.relative_to(ROOT / "src")
+    for path in sorted((ROOT / "src").rglob("*.py"))
+    if ">>> " in path.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=str)
+def test_examples_of_docstrings_are_true(source: Path):
+    module = importlib.import_module(".".join(source.with_suffix("").parts))
+    assert doctest.testmod(module).failed == 0
 
 
 @pytest.fixture

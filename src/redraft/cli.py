@@ -1,6 +1,8 @@
 """The command `redraft`: a table of words."""
 
+import errno
 import importlib
+import io
 import logging
 import os
 import sys
@@ -8,7 +10,7 @@ import sys
 from redraft.errors import NotFound, Stopped, UserError, out_of_memory, unknown
 
 COMMANDS = {
-    "quickstart": "a minute on a CPU: generate, repair, train, re-draft, see the learned noise",
+    "quickstart": "a minute on a CPU: generate, repair, fill in, train, see the learned noise",
     "data": "fetch and prepare a data set, or check a file of your own",
     "train": "train a model from a recipe, or on a file of your own",
     "sample": "generate new sequences with a trained model",
@@ -45,23 +47,29 @@ def complain(error: Exception | str) -> None:
         print(f"redraft: {error}", file=sys.stderr)
 
 
+def act(word: str, rest: list[str]) -> None:
+    if word in ("-h", "--help"):
+        print(usage())
+    elif word == "--version":
+        print(importlib.import_module("redraft").__version__)
+    elif word in COMMANDS:
+        # Recorded steps of many shapes share memory better in segments that can grow.
+        os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+        importlib.import_module("redraft.commands").run(word, rest)
+    else:
+        raise unknown("command", word, COMMANDS)
+    sys.stdout.flush()  # or what cannot be written would only be known at exit
+
+
 def main(arguments: list[str] | None = None) -> int:
     word, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     logging.basicConfig(format="redraft: %(message)s")
     logging.getLogger("huggingface_hub").propagate = False  # it speaks for itself
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # where an encoding lacks characters
     try:
-        if word in ("-h", "--help"):
-            print(usage())
-            return 0
-        if word == "--version":
-            print(importlib.import_module("redraft").__version__)
-            return 0
-        if word not in COMMANDS:
-            raise unknown("command", word, COMMANDS)
-        # Recorded steps of many shapes share memory better in segments that can grow.
-        os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
-        commands = importlib.import_module("redraft.commands")
-        commands.run(word, rest)
+        act(word, rest)
         return 0
     except (UserError, NotFound, Stopped) as error:
         complain(error)
@@ -72,6 +80,10 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.close()
         return 141
     except OSError as error:
+        if error.errno == errno.ENOSPC and not error.filename:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more at exit
+            complain(f"the output cannot be written: {error.strerror}")
+            return 2
         if not (error.filename and error.strerror):  # nothing that a user could mend
             raise
         complain(f"{error.filename} cannot be used: {error.strerror}")
