@@ -328,6 +328,34 @@ def swept_stories(folder: Path = ROOT / "results/stories") -> str:
     return table(("", "drawn", *(TOLD[name][0] for name in names)), rows)
 
 
+def playlist_recipe() -> str:
+    """States of runs on windows held out, and simple ways to tell the next tracks of these."""
+    found = rows_of("playlists/recipe-search")
+    titles = (
+        "",
+        "of a run of",
+        "bound, nats a token",
+        "on learned ones",
+        "hit, one draw, %",
+        "hit, votes, %",
+    )
+    states = [
+        (
+            *(f"{row['steps']:,} steps", f"{row['budget_seconds']} s"),
+            with_interval(row["bound_nats_per_token"], ".2f"),
+            with_interval(row["learned"]["bound_nats_per_token"], ".2f"),
+            with_interval(row["hitrate@3"], ".1f", 100),
+            with_interval(row["hitrate@3_combined"], ".1f", 100),
+        )
+        for row in found["rows"]
+    ]
+    simple = [
+        (name, "", "", "", with_interval(metrics["hitrate@3"], ".1f", 100), "")
+        for name, metrics in found["baselines"]["lsh"].items()
+    ]
+    return table(titles, (*states, *simple))
+
+
 def leads(sampled: Mapping[str, tuple[str, str]]) -> str:
     """Valid samples of VSDD less those of others, in points: experiment and metric, by seed."""
     others = {"d3pm-uniform": "less uniform noise", "mdlm": "less masks"}
@@ -432,6 +460,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "stories": new_stories,
     "edited-stories": edited_stories,
     "swept-stories": swept_stories,
+    "playlist-recipe": playlist_recipe,
     "leads": lambda: leads(
         {
             "50 steps": ("generation", "validity"),

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import re
+import runpy
 import shutil
 import sys
 from dataclasses import replace
@@ -292,3 +294,20 @@ def test_recipes_of_playlists_differ_in_their_noise_alone():
     (first, *_) = recipes
     assert first.denoiser.heads == 16 and first.data.max_length == 150
     assert first.train.seconds == 300
+
+
+# Choosing among recipes
+
+held_out = runpy.run_path(str(Path(__file__).parents[1] / "scripts" / "held_out.py"))
+
+
+def test_recipes_are_followed_on_windows_held_out(recipes, tmp_path: Path, capsys):
+    recipe = tmp_path / "often.toml"
+    text = Path(recipes[0]).read_text().replace("save_every = ", "save_every = 3 # ")
+    recipe.write_text(re.sub("keep = .*", "keep = 9", text))
+    held_out["main"]([str(tmp_path), str(recipe), "--windows", "5", "--draws", "2"])
+    rows = json.loads((tmp_path / "often.json").read_text())
+    assert [row["steps"] for row in rows] == [3, 4]
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == rows
+    unseen, learned = (row["bound_nats_per_token"] for row in (rows[-1], rows[-1]["learned"]))
+    assert unseen["value"] != learned["value"]

@@ -72,7 +72,7 @@ class Amounts(domain.Amounts):
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Unseen windows of full length."""
+    """Windows of full length, unseen ones unless another part of the data is asked for."""
 
     prepared: data.Prepared
     tokenizer: SemanticIdTokenizer
@@ -82,14 +82,14 @@ class Windows:
     """(n,)"""
 
     @classmethod
-    def of(cls, run: Run, tokenizer: Any) -> "Windows":
+    def of(cls, run: Run, tokenizer: Any, part: str = "validation") -> "Windows":
         check(
             run.config.data.file == data.NAME and isinstance(tokenizer, SemanticIdTokenizer),
             "this is measured of prepared playlists (data.file playlists), the model has learned "
             "from made-up ones",
         )
         prepared = data.prepared()
-        found, groups = prepared.windows("validation")
+        found, groups = prepared.windows(part)
         full = [i for i, tracks in enumerate(found) if len(tracks) == data.WINDOW]
         check(bool(full), f"no unseen playlist has {data.WINDOW} tracks")
         return cls(prepared, tokenizer, np.stack([found[i] for i in full]), groups[full])
