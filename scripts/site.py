@@ -46,7 +46,7 @@ def without_comments(_: Any, tokens: list[Token], i: int, *__: Any) -> str:
 MARKDOWN = MarkdownIt("commonmark", {"highlight": coloured}).enable(["table", "strikethrough"])
 MARKDOWN.add_render_rule("html_block", without_comments)
 MARKDOWN.add_render_rule("html_inline", without_comments)
-MARKDOWN.add_render_rule("table_open", lambda *_: '<div class="scroll"><table>\n')
+MARKDOWN.add_render_rule("table_open", lambda *_: '<div class="scroll" tabindex="0"><table>\n')
 MARKDOWN.add_render_rule("table_close", lambda *_: "</table></div>\n")
 
 
@@ -136,6 +136,7 @@ def page(source: Path, sections: Contents) -> tuple[dict[str, str], list[Path]]:
     tokens = tokens_of(source)
     linked, headings = relink(tokens, source), anchor(tokens)
     body = MARKDOWN.renderer.render(tokens, MARKDOWN.options, {})
+    body = body.replace("<pre>", '<pre tabindex="0">')  # scrolled by keys, as tables are
     parts = [
         f'<li><a href="#{name}">{escape(words)}</a>' for tag, name, words in headings if tag == "h2"
     ]

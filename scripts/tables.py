@@ -286,7 +286,7 @@ def new_stories(folder: Path = ROOT / "results/stories") -> str:
     scale = max((own["scale"] for own in found.values()), key=len)
     ends = [(f"{end} stories", "", *told(own, TOLD)) for end, own in scale.items() if end != "n"]
     rows = [(m, f"{own['steps']:,}", *told(own["metrics"], TOLD)) for m, own in found.items()]
-    return table(("", "steps", *(title for title, _, _ in TOLD.values())), rows + ends)
+    return table(("stories", "steps", *(title for title, _, _ in TOLD.values())), rows + ends)
 
 
 def edited_stories(folder: Path = ROOT / "results/stories") -> str:
@@ -325,14 +325,14 @@ def swept_stories(folder: Path = ROOT / "results/stories") -> str:
                 for n in settings
             ]
     rows.append((f"{real['n']} real stories", "", *told(real["real"], names)))
-    return table(("", "drawn", *(TOLD[name][0] for name in names)), rows)
+    return table(("stories", "drawn", *(TOLD[name][0] for name in names)), rows)
 
 
 def playlist_recipe() -> str:
     """States of runs on windows held out, and simple ways to tell the next tracks of these."""
     found = rows_of("playlists/recipe-search")
     titles = (
-        "",
+        "by",
         "of a run of",
         "bound, nats a token",
         "on learned ones",

@@ -111,7 +111,9 @@ def test_no_comment_shows(pages: dict[str, Read]):
 def test_tables_scroll_and_code_is_coloured(pages: dict[str, Read]):
     tags = pages["experiments.html"].tags
     before = [tags[i - 1] for i, (tag, _) in enumerate(tags) if tag == "table"]
-    assert before and all(each == ("div", {"class": "scroll"}) for each in before)
+    scrolls = {"class": "scroll", "tabindex": "0"}  # by keys, too
+    assert before and all(each == ("div", scrolls) for each in before)
+    assert all(own == {"tabindex": "0"} for tag, own in tags if tag == "pre")
     assert '<span class="kn">import</span>' in pages["data.html"].path.read_text(encoding="utf-8")
 
 

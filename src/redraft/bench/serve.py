@@ -60,7 +60,7 @@ def serve(requests: int) -> list[Row]:
             "ratio_to_fifth": sizes[-1] and sizes[0] and sizes[-1] / sizes[0],
         },
     )
-    shipped = {"method": "", "recipe": "shipped", "data": "the models that come with the package"}
+    shipped = {"recipe": "shipped", "data": "the models that come with the package"}
     return [shipped | row for row in rows if row["value"] is not None]
 
 

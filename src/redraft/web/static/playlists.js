@@ -35,8 +35,7 @@ export function playlists(panel, known) {
 
   function show(list, marks = []) {
     tracks = list;
-    const made = tracks.map((track) => element("div", { "aria-label": nameOf(track) },
-      element("span", {}, ...label(track))));
+    const made = tracks.map((track) => element("div", {}, element("span", {}, ...label(track))));
     find(".playlist").replaceChildren(...made);
     options.fill(made, made.map((_, n) => Boolean(marks[n])));
   }
@@ -144,7 +143,7 @@ export function playlists(panel, known) {
     if (one.sharing > 1) facts.push(`one of ${one.sharing} tracks with its codes`);
     const named = (verb) => ({ type: "button", "aria-label": `${verb} ${nameOf(one)}`, title: `${n + 1}` });
     const steps = element("button", { ...named("Steps to"), className: "follow" }, "Steps");
-    const taken = element("button", named("Take"), "Take it");
+    const taken = element("button", named("Take it:"), "Take it");
     taken.addEventListener("click", () => {
       put(one);
       say(`Taken: ${nameOf(one)}.`);

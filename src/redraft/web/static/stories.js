@@ -132,7 +132,7 @@ export function stories(panel, known) {
     if (one.drawn > 1) facts.push(`drawn ${one.drawn} times`);
     const named = (label) => ({ type: "button", "aria-label": `${label} ${n + 1}` });
     const steps = element("button", { ...named("Steps of alternative"), className: "follow" }, "Steps");
-    const take = element("button", named("Take alternative"), "Take it");
+    const take = element("button", named("Take it: alternative"), "Take it");
     take.addEventListener("click", () => {
       give(one.text);
       say("Taken: hide words of it, or revise it.");
