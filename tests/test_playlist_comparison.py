@@ -16,6 +16,7 @@ from tiny import tiny
 
 import redraft
 from redraft import comparison
+from redraft.cli import main
 from redraft.commands.measuring import Evaluate
 from redraft.config import DataConfig, read_recipe
 from redraft.data import playlists as data
@@ -184,6 +185,33 @@ def test_a_run_is_evaluated_alike(name, n, run: Path, done: Path, tmp_path: Path
     monkeypatch.setattr(Amounts, "draws", AMOUNTS.draws)
     Evaluate(str(run), experiment=name, n=n, out=tmp_path / "results").run()
     assert result(tmp_path, f"{name}-mdlm") == result(done, f"{name}-mdlm")
+
+
+def test_draws_and_how_they_are_drawn_are_asked_for(run: Path, tmp_path: Path, capsys, monkeypatch):
+    monkeypatch.setattr(Amounts, "bound", AMOUNTS.bound)
+    words = ["evaluate", str(run), "--experiment", "next-tracks", "-n", "5", "--out", str(tmp_path)]
+    asked = ["--draws", "4", "--temperature", "0"]
+    assert main([*words, *asked, "--variant", "greedy"]) == 0
+    said = capsys.readouterr().out
+    assert "hitrate@3 of frequent" in said and "hitrate@3 of neighbours" in said
+    found = json.loads((tmp_path / "playlists" / "next-tracks-mdlm-greedy.json").read_text())
+    assert (found["n"], found["draws"], found["sampler"]) == (5, 4, {"temperature": 0.0})
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--draws", "0", "--variant", "x"], "at least 1, got 0"),
+        (["--draws", "5"], "--variant"),
+        (["--temperature", "0.5"], "--variant"),
+        (["--experiment", "repair", "--draws", "5", "--variant", "x"], "not for repair"),
+        (["--experiment", "repair", "--steps", "5", "--variant", "x"], "not for repair"),
+    ],
+)
+def test_what_cannot_be_asked_for(flags, said, run: Path, tmp_path: Path, capsys):
+    words = ["evaluate", str(run), "--experiment", "next-tracks", "--out", str(tmp_path)]
+    assert main([*words, *flags]) == 2
+    assert said in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
 def test_draws_are_meant_and_combined(windows):

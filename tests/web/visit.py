@@ -1,13 +1,12 @@
 """A server as a user starts it, and a browser before it."""
 
 import os
-import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from redraft.bench.serve import served
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -15,15 +14,8 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 @contextmanager
 def serving(*models: str) -> Iterator[str]:
     """Where `redraft serve` answers."""
-    words = [sys.executable, "-m", "redraft", "serve", *models, "--port", "0"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        found = re.search(r"http://\S+", server.stdout.readline())
-        assert found is not None, "redraft serve said no address"
-        try:
-            yield found[0]
-        finally:
-            server.terminate()
+    with served(*models) as (address, _):
+        yield address
 
 
 @contextmanager

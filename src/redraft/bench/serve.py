@@ -65,9 +65,9 @@ def serve(requests: int) -> list[Row]:
 
 
 @contextmanager
-def served() -> Iterator[tuple[str, int]]:
-    """Where a server answers, and its process."""
-    words = [sys.executable, "-m", "redraft", "serve", "--port", "0"]
+def served(*models: str) -> Iterator[tuple[str, int]]:
+    """Where `redraft serve` answers, and its process."""
+    words = [sys.executable, "-m", "redraft", "serve", *models, "--port", "0"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None

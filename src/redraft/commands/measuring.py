@@ -46,6 +46,7 @@ class Evaluate(Drawing):
     $ redraft evaluate runs/vsdd-1 --samples drawn-elsewhere.smi
     $ redraft evaluate runs/vsdd-1 --experiment redrafting -n 1000
     $ redraft evaluate runs/stories --experiment entity-swap-large
+    $ redraft evaluate runs/playlists --experiment next-tracks --draws 100 --variant draws-100
     """
 
     experiment: Experiment = "generation"
@@ -61,6 +62,8 @@ class Evaluate(Drawing):
     300 to repair, 3,000 by each setting of steps or renewal.
     Stories: by default 1,000 new ones, 200 to edit,
     200 by each setting of steps, renewal or temperature."""
+    draws: int | None = None
+    """Playlists: how often the next tracks are drawn, to be put to the vote; by default 20."""
     samples: Path | None = None
     """Measure what was generated before: molecules one a line, stories as .jsonl or .txt."""
     fcd: bool = False
@@ -73,7 +76,7 @@ class Evaluate(Drawing):
     """Where the training data lie now, if not where the run found them."""
     variant: str | None = None
     """A name that is added to the file's: for another run of the same method.
-    Needed where steps, temperature, top-p or renewal are not the plain ones."""
+    Needed where draws, steps, temperature, top-p or renewal are not the plain ones."""
     out: Path = Path("results")
     """Folder for the JSON file."""
 
@@ -104,7 +107,8 @@ class Evaluate(Drawing):
         from redraft.experiments.domain import Asked
 
         seed = self.seed or 0
-        return Asked(seed, self.n, self.samples, self.fcd, self.judge, self.not_plain())
+        options = self.not_plain()
+        return Asked(seed, self.n, self.draws, self.samples, self.fcd, self.judge, options)
 
     def not_plain(self) -> dict[str, Any]:
         """Options of the sampler other than their defaults."""
@@ -115,18 +119,23 @@ class Evaluate(Drawing):
         return {name: x for name, x in given if name != "seed" and x != usual[name]}
 
     def check_flags(self) -> None:
-        plain = not self.not_plain()
+        plain, name = not self.not_plain(), self.experiment
         check(
-            plain or self.variant is not None,
+            (plain and self.draws is None) or self.variant is not None,
             "give what is not the plain setting a name with --variant, such as --variant steps-10",
         )
-        generates = self.experiment == "generation"
         check(
-            generates or (plain and (self.samples, self.fcd, self.judge) == (None, False, None)),
-            f"--steps, --temperature, --top-p, --renew, --samples, --fcd and --judge are not for "
-            f"{self.experiment}",
+            plain or name in ("generation", "next-tracks"),
+            f"--steps, --temperature, --top-p and --renew are not for {name}",
         )
-        check(self.n is None or self.n >= 1, f"n must be at least 1, got {self.n}")
+        check(
+            name == "generation" or (self.samples, self.fcd, self.judge) == (None, False, None),
+            f"--samples, --fcd and --judge are not for {name}",
+        )
+        check(name == "next-tracks" or self.draws is None, f"--draws is not for {name}")
+        for flag in ("n", "draws"):
+            given = getattr(self, flag)
+            check(given is None or given >= 1, f"{flag} must be at least 1, got {given}")
         missing = self.samples is not None and not self.samples.is_file()
         check(not missing, f"there is no file {self.samples}")
 

@@ -71,6 +71,8 @@ class Asked:
     seed: int = 0
     n: int | None = None
     """As many as the domain has by default where it is None."""
+    draws: int | None = None
+    """Of each, likewise."""
     samples: Path | None = None
     """What was generated before."""
     fcd: bool = False

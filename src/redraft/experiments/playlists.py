@@ -182,11 +182,13 @@ def continued(
     draws: int,
     seed: int,
     callback: Callback | None = None,
+    **options: Any,
 ) -> list[Continued]:
-    """The last three tracks of some windows, each drawn so many times."""
+    """The last three tracks of some windows, drawn so often each, with options of `Sampler`."""
     hidden = range(data.WINDOW - NEXT, data.WINDOW)
     rows = [masked(windows, windows.ids(window), hidden) for window in some]
-    found = infilled(model, [row for row in rows for _ in range(draws)], seed, callback)
+    again = [row for row in rows for _ in range(draws)]
+    found = infilled(model, again, seed, callback, **options)
     ends = [triplets[-NEXT:] for triplets in found]
     return [Continued(window, ends[i * draws : (i + 1) * draws]) for i, window in enumerate(some)]
 
@@ -239,10 +241,15 @@ def masked(windows: Windows, ids: Sequence[int] | np.ndarray, places: Sequence[i
 
 
 def infilled(
-    model: Model, rows: Sequence[np.ndarray], seed: int, callback: Callback | None = None
+    model: Model,
+    rows: Sequence[np.ndarray],
+    seed: int,
+    callback: Callback | None = None,
+    **options: Any,
 ) -> list[list[Codes]]:
     """The triplets of rows whose hidden tokens are drawn."""
-    return drawn(model, model.sampler(), rows, [row == MASK for row in rows], seed, callback)
+    hidden = [row == MASK for row in rows]
+    return drawn(model, model.sampler(**options), rows, hidden, seed, callback)
 
 
 def bounds_of(model: Model, windows: Windows, some: Sequence[int], seed: int) -> list[Bound]:
@@ -495,8 +502,8 @@ def numbers(own: Drawn) -> Measured:
 
 def measure_next_tracks(model: Model, dataset: Dataset, asked: Asked) -> dict[str, Any]:
     windows = Windows.of(model.trained, dataset.tokenizer)
-    some = windows.first(asked.n or Amounts.samples)
-    rows = continued(model, windows, some, Amounts.draws, asked.seed, asked.callback)
+    some, draws = windows.first(asked.n or Amounts.samples), asked.draws or Amounts.draws
+    rows = continued(model, windows, some, draws, asked.seed, asked.callback, **asked.options)
     bound = bounds_of(model, windows, windows.first(Amounts.bound), asked.seed)
     return next_tracks_result(model.trained, windows, rows, bound, asked.seed)[0]
 

@@ -10,11 +10,14 @@ if TYPE_CHECKING:
 
 
 def metrics_table(result: Mapping[str, Any], unit: str) -> None:
-    """A result's numbers with their intervals, one a line; n counts `unit`."""
+    """A result's numbers with their intervals, one a line, then its baselines'; n counts `unit`."""
     console = new_console()
     title = f"{result['method']}, {result['experiment']}: {result['n']:,} {unit}"
     console.print(title, style="bold", highlight=False)
-    rows = [{"metric": name, "value": with_interval(m)} for name, m in result["metrics"].items()]
+    shown = dict(result["metrics"])
+    for other, own in result.get("baselines", {}).items():
+        shown |= {f"{name} of {other}": m for name, m in own.items()}
+    rows = [{"metric": name, "value": with_interval(m)} for name, m in shown.items()]
     _grid(console, rows, {"metric": ("metric", "{}"), "value": ("value (95 %)", "{}")})
 
 
