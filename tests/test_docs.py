@@ -95,7 +95,7 @@ def run_page(page: Path) -> None:
 
 
 @pytest.mark.usefixtures("apart")
-@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [ROOT / "README.md", *DOCS], ids=lambda page: page.stem)
 def test_python_runs(page: Path):
     run_page(page)
 
