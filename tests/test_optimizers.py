@@ -65,6 +65,19 @@ def test_weights_decay_beside_the_step():
 
 
 @pytest.mark.parametrize("kind", ["adam", "muon"])
+def test_matrices_decay_and_gains_and_biases_do_not(kind):
+    denoiser = Denoiser(DenoiserConfig(width=8, layers=2, heads=2), V=7, T=4, max_length=5)
+    config = OptimizerConfig(kind=kind, lr=0.1, weight_decay=0.5)
+    before = [p.detach().clone() for p in denoiser.parameters()]
+    for p in denoiser.parameters():
+        p.grad = torch.zeros_like(p)
+    for own in optimizers(denoiser.parameters(), inner_matrices(denoiser), config):
+        own.step()
+    for old, p in zip(before, denoiser.parameters(), strict=True):
+        torch.testing.assert_close(p.detach(), old * (0.95 if p.ndim == 2 else 1))
+
+
+@pytest.mark.parametrize("kind", ["adam", "muon"])
 def test_matrices_inside_layers_are_muons_and_all_else_is_adams(kind):
     shape = DenoiserConfig(width=8, layers=2, heads=2)
     denoiser = Denoiser(shape, V=7, T=4, max_length=5)
@@ -87,5 +100,5 @@ def test_both_follow_the_schedule():
     config = OptimizerConfig(kind="muon", lr=0.5, warmup=0.0, decay="linear")
     player = Player(denoiser, config)
     player.aim(0.75)
-    rates = [group["lr"] for own in player.optimizers for group in own.param_groups]
-    assert rates == pytest.approx([0.125, 0.125])
+    rates = [[group["lr"] for group in own.param_groups] for own in player.optimizers]
+    assert rates == [pytest.approx([0.125, 0.125]), pytest.approx([0.125])]

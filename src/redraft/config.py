@@ -160,7 +160,7 @@ class OptimizerConfig:
     momentum: float = 0.95
     """Muon's decay rate."""
     weight_decay: float = 0.0
-    """Decoupled weight decay."""
+    """Decoupled weight decay, of matrices; gains and biases have none."""
     clip: float = 1.0
     """Largest gradient norm; 0 means no clipping."""
     warmup: float = 0.02

@@ -30,7 +30,10 @@ SPREADING = (
 def optimizers(
     parameters: Iterable[nn.Parameter], matrices: Iterable[nn.Parameter], config: OptimizerConfig
 ) -> list[Optimizer]:
-    """Adam for all parameters, or for all but the matrices, which go to Muon."""
+    """Adam for all parameters, or for all but the matrices, which go to Muon.
+
+    Gains and biases do not decay: towards 0 they would close a layer, not make it simpler.
+    """
     parameters = list(parameters)
     device = parameters[0].device
     gpu = device.type == "cuda"  # there a recorded step reads the rate from the device
@@ -38,14 +41,11 @@ def optimizers(
     chosen = {id(p) for p in matrices} if config.kind == "muon" else set()
     inner = [p for p in parameters if id(p) in chosen]
     outer = [p for p in parameters if id(p) not in chosen]
-    adam = AdamW(
-        outer,
-        lr=lr,
-        betas=config.betas,
-        weight_decay=config.weight_decay,
-        fused=gpu,
-        capturable=gpu,
-    )
+    groups = [
+        {"params": [p for p in outer if p.ndim > 1], "weight_decay": config.weight_decay},
+        {"params": [p for p in outer if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    adam = AdamW(groups, lr=lr, betas=config.betas, fused=gpu, capturable=gpu)
     return [adam, Muon(inner, lr, config.momentum, config.weight_decay)] if inner else [adam]
 
 
