@@ -476,6 +476,16 @@ def test_the_command_that_is_told_is_the_one_that_was_given(compared, text):
     assert f"redraft compare {recipes} --seed 0 {few} --out out" in text
 
 
+def test_data_that_were_prepared_are_told_with_what_they_are(found):
+    """Which `redraft data` may have to be given."""
+    run = found[0]
+    data = dataclasses.replace(run.config.data, file="playlists")
+    run = dataclasses.replace(run, config=dataclasses.replace(run.config, data=data))
+    run = dataclasses.replace(run, summary=run.summary | {"data": "Lists of a.csv: 3 windows"})
+    told = Seen(sections.again(Told([run], [], Album(), 8)))
+    assert "redraft data playlists   # Lists of a.csv\n" in told.text
+
+
 @given(st.lists(st.sampled_from(["a", "b", "<i>", "&"])), st.lists(st.sampled_from("abc")))
 def test_edits_are_marked(before, after):
     markup = marked(" ".join(before), " ".join(after))

@@ -215,14 +215,17 @@ SHOWN: dict[str, Callable[[Told, Reported], Html]] = {
 
 def again(told: Told) -> Html:
     """Commands by commit, and the whole config of every run as a recipe."""
-    names = sorted({str(run.config.data.file) for run in told.runs} & set(NAMED))
+    prepared = {
+        str(run.config.data.file): f"   # {run.summary.get('data', '').partition(':')[0]}"
+        for run in told.runs
+    }
     inside = [run for own in told.comparisons for run in (own.first, *own.others)]
     steps = [(own.first, compare(own)) for own in told.comparisons]
     steps += [(run, train(run)) for run in told.runs if run not in inside]
     by_commit: dict[str, list[str]] = {}
     for run, command in steps:
         by_commit.setdefault(run.summary.get("commit") or "", []).append(command)
-    script = [f"redraft data {name}" for name in names]
+    script = [f"redraft data {name}{prepared[name]}" for name in NAMED if name in prepared]
     for commit, lines in by_commit.items():
         script += [f"git checkout {shlex.quote(commit)}"] * bool(commit) + lines
     return joined([commands(script), *map(whole, told.runs)])
