@@ -317,7 +317,7 @@ class Bench:
     length: int | None = None
     """Length of sequences of random tokens."""
     quick: bool = False
-    """Fewer repetitions: some minutes on two CPU cores, where nothing else runs."""
+    """Fewer repetitions: under a minute on two CPU cores where nothing else runs."""
     out: Path = Path("results/bench")
     """Folder for the JSON file."""
     name: str | None = None
