@@ -39,7 +39,7 @@ test-web: $(INSTALLED)
 
 site: $(INSTALLED)
 	rm -rf build/site
-	$(BIN)/python scripts/site.py
+	$(BIN)/python scripts/make_site.py
 
 # The wheel is made from the sdist, so that both are tried.
 dist: $(INSTALLED)

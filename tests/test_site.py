@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 ROOT = Path(__file__).parents[1]
-site = runpy.run_path(str(ROOT / "scripts" / "site.py"))
+site = runpy.run_path(str(ROOT / "scripts" / "make_site.py"))
 
 
 class Read(HTMLParser):

@@ -43,7 +43,7 @@ def serve(requests: int) -> list[Row]:
         asked = [first_step(address, (REPAIR, {"smiles": smiles})) for smiles in BROKEN]
         alone, together = crowd(address, 1), crowd(address, VISITORS)
         every = requests // 5
-        sizes = [work(address, every) or memory_mb(process) for _ in range(5)]
+        sizes = [memory_after(every, address, process) for _ in range(5)]
     rows = (
         {"what": "serve: start to a repaired molecule", "value": start, "unit": "s"},
         {"what": "serve: first step", "value": 1e3 * statistics.median(asked), "unit": "ms"},
@@ -112,8 +112,8 @@ def crowd(address: str, visitors: int) -> float:
     return time.perf_counter() - began
 
 
-def work(address: str, requests: int) -> None:
-    """So many requests of all kinds, one after the other."""
+def memory_after(requests: int, address: str, process: int) -> float | None:
+    """What the server holds after so many more requests of all kinds, one after the other."""
     kinds: list[Ask] = [
         *((REPAIR, {"smiles": smiles}) for smiles in BROKEN),
         (SAMPLE, {"n": 4, "steps": 10}),
@@ -122,6 +122,7 @@ def work(address: str, requests: int) -> None:
     ]
     for ask in islice(cycle(kinds), requests):
         answer(address, ask)
+    return memory_mb(process)
 
 
 def memory_mb(process: int) -> float | None:

@@ -88,9 +88,9 @@ class Sample(Drawing):
     """Molecules: also draw them, as .svg or .png; goes with --valid."""
 
     def run(self) -> None:
-        from redraft.report import molecules
+        from redraft.report import molecules, style
 
-        for path, accepted in ((self.out, molecules.WRITERS), (self.draw, molecules.DRAWINGS)):
+        for path, accepted in ((self.out, molecules.WRITERS), (self.draw, style.DRAWINGS)):
             if path is not None:
                 molecules.check_ending(path, accepted)
                 check_place(path)

@@ -130,10 +130,11 @@ class Data:
 
 def check_drawing(path: Path | None) -> None:
     """Whether a figure can be written there, before there is something to lose."""
-    from redraft.commands.drawing import check_place
-
     if path is not None:
-        check(path.suffix in (".svg", ".png"), f"--draw takes .svg or .png, got {path.name}")
+        from redraft.commands.drawing import check_place
+        from redraft.report.style import DRAWINGS
+
+        check(path.suffix in DRAWINGS, f"--draw takes {' or '.join(DRAWINGS)}, got {path.name}")
         check_place(path)
 
 

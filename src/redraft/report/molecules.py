@@ -7,10 +7,10 @@ from pathlib import Path
 from redraft.data.molecules import molecule_of, require_rdkit
 from redraft.errors import UserError
 from redraft.report.figures import molecule_grid
+from redraft.report.style import DRAWINGS
 
 CELL = (250, 220)
 """Width and height of each structure of a grid."""
-DRAWINGS = (".svg", ".png")
 
 
 def check_ending(path: Path, accepted: Collection[str]) -> None:

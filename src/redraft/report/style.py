@@ -62,6 +62,8 @@ def look(method: str) -> Look:
 Names = list[str] | tuple[str, ...]
 DOTS = 150
 """An inch."""
+DRAWINGS = (".svg", ".png")
+"""What a figure can be written as."""
 
 
 @styled

@@ -1,4 +1,4 @@
-"""The documentation as a site that is read offline: python scripts/site.py, which make site calls.
+"""The documentation as a site that is read offline: python scripts/make_site.py, or make site.
 
 Pages and all files that they link to become HTML under build/site: notebooks and sources as pages,
 images as they are. The look is that of redraft report. markdown-it-py and Pygments come with rich.
