@@ -28,7 +28,7 @@ BASE = dataclasses.replace(
 def case(method: str, **changes) -> Config:
     train = {k: v for k, v in changes.items() if k in ("accumulate", "bound", "drafts")}
     leader = {k: v for k, v in changes.items() if k in ("credit",)}
-    denoiser = {k: v for k, v in changes.items() if k in ("recall", "evidence")}
+    denoiser = {k: v for k, v in changes.items() if k in ("recall", "infills", "evidence")}
     return dataclasses.replace(
         BASE,
         method=method,
@@ -46,6 +46,7 @@ CASES = {
     "reinforce-accumulated": case("d3pm-reinforce", accumulate=2),
     "vsdd-accumulated": case("vsdd", accumulate=4),
     "fldd-accumulated": case("fldd", accumulate=2),
+    "without-infilling": case("d3pm-uniform", infills=False),
 }
 
 

@@ -35,14 +35,14 @@ def test_of_independent_tokens_it_is_their_own(name: str, places: list[int]):
 class Pair:
     """Masks of two tokens, of which the second depends on the first: p(a) p(b | a)."""
 
-    timeless, recall = False, None
+    timeless, recall, infills = False, None, False
 
     def __init__(self):
         self.first = log_prior()
         table = torch.randn(V, V, generator=seeded(4)).double()
         self.second = table.masked_fill(torch.arange(V) < EOS, -torch.inf).log_softmax(-1)
 
-    def __call__(self, x: Tensor, t: Tensor, padded: bool, belief: Any, evidence: Any) -> Tensor:
+    def __call__(self, x: Tensor, t: Tensor, *_: Any) -> Tensor:
         alone = (self.first.exp() @ self.second.exp()).log()
         second = torch.where((x[:, :1] == MASK), alone, self.second[x[:, 0]])
         return torch.stack([self.first.expand(len(x), -1), second], 1)

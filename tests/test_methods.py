@@ -110,17 +110,46 @@ def test_an_unknown_method_is_told_with_the_nearest():
         entry("xyz")
 
 
+# What is given, to a denoiser that infills
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+@pytest.mark.parametrize("drafts", [False, True])
+def test_what_is_given_is_clean_and_costs_nothing(name, drafts):
+    method = make_method(name, denoiser={"infills": True}, train={"drafts": drafts})
+    batch = replace(method.held_out[0], x0=method.held_out[0].x0.repeat(4, 1))
+    poses = method.pose(method.process, batch.x0)
+    for draw in method.rehearsed(method.process, batch, poses):
+        assert draw.given is not None and draw.given.any() and not draw.given.all()
+        assert torch.equal(draw.xt[draw.given], batch.x0[draw.given])
+        losses = method.losses(method.process, batch, [draw])
+        assert not losses[draw.given].any() and (losses[~draw.given] > 0).any()
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_where_all_is_given_nothing_is_learned(name, monkeypatch):
+    """No token of it has a loss, or a likelihood that pays the noise."""
+    method = make_method(name, denoiser={"infills": True}, leader={"terminal": 0.0})
+    batch = method.held_out[0]
+    monkeypatch.setattr(method, "given", lambda x0: torch.ones_like(x0, dtype=torch.bool))
+    surrogate, loss = method.objective(batch)
+    assert not surrogate.any() and not loss.any()
+    surrogate.backward()
+    assert not any(gradients(player).any() for player in method.players)
+
+
 # What the denoiser rehearses
 
 
 AS_MET: dict[str, Any] = {
-    "denoiser": {"recall": True, "evidence": True},
+    "denoiser": {"recall": True, "infills": True, "evidence": True},
     "train": {"drafts": True},
 }
 
 
 def first_sight(method: Any, draw: Draw) -> Tensor:
-    return predict(method.denoiser, method.process, draw.xt, draw.t).exp().detach()
+    log_p = predict(method.denoiser, method.process, draw.xt, draw.t, given=draw.given)
+    return log_p.exp().detach()
 
 
 @pytest.mark.parametrize("drafts", [False, True])
@@ -128,7 +157,7 @@ def test_every_other_row_is_told_what_it_was_believed_to_be(drafts):
     tables: dict[str, Any] = AS_MET | {"train": {"drafts": drafts}}
     method = make_method("d3pm-uniform", **tables)
     batch = method.held_out[0]
-    (noised,) = method.draw(method.process, batch.x0)
+    (noised,) = method.pose(method.process, batch.x0)
     (draw,) = method.rehearsed(method.process, batch, [noised])
     assert draw.belief is not None and not draw.belief.requires_grad
     torch.testing.assert_close(draw.belief[::2], first_sight(method, noised)[::2])
@@ -168,13 +197,15 @@ def test_at_the_last_step_there_is_no_draft_to_go_on_with():
 def test_parts_of_a_batch_rehearse_as_the_whole_does():
     method = make_method("d3pm-uniform", **AS_MET)
     batch = replace(method.held_out[0], x0=method.held_out[0].x0[:4])
-    (noised,) = method.draw(method.process, batch.x0)
+    (noised,) = method.pose(method.process, batch.x0)
+    assert noised.given is not None
     state = method.generator.get_state()
     (whole,) = method.rehearsed(method.process, batch, [noised])
     for part, rows in enumerate((slice(0, 2), slice(2, 4))):
         method.generator.set_state(state)
         method.random = Sliced(method.generator, part, 2)
-        own = Draw(noised.xt[rows], noised.t[rows], noised.weight)
+        given = noised.given[rows]
+        own = Draw(noised.xt[rows], noised.t[rows], noised.weight, given=given)
         (found,) = method.rehearsed(method.process, batch, [own])
         assert torch.equal(found.xt, whole.xt[rows]) and torch.equal(found.t, whole.t[rows])
         torch.testing.assert_close(found.belief, whole.belief[rows])
@@ -189,9 +220,12 @@ def test_the_gradient_takes_the_rehearsal_as_given(name, monkeypatch):
     method.objective(batch)[0].backward()
     found = gradients(method.player)
 
-    def heard(process: ForwardProcess, xt: Tensor, t: Tensor, padded: bool) -> Tensor:
+    def heard(
+        process: ForwardProcess, xt: Tensor, t: Tensor, padded: bool, given: Tensor | None
+    ) -> Tensor:
+        given = None if given is None else given[::2]
         with torch.no_grad():
-            return predict(twin, process, xt[::2], t[::2], padded).exp()
+            return predict(twin, process, xt[::2], t[::2], padded, given=given).exp()
 
     monkeypatch.setattr(method, "first_sight", heard)
     method.generator.set_state(state)

@@ -23,6 +23,7 @@ from redraft.config import DenoiserConfig
 from redraft.denoiser import Denoiser
 from redraft.noise.absorbing import AbsorbingProcess
 from redraft.noise.coupled import CoupledProcess
+from redraft.noise.draws import Sliced
 from redraft.noise.markov import SubstitutionProcess
 from redraft.noise.process import ForwardProcess
 from redraft.noise.schedule import alpha_bar, steps
@@ -33,6 +34,7 @@ from redraft.objective import (
     corrupt,
     draw_times,
     exact_bound,
+    parts_given,
     predict,
     ranges,
     stratified,
@@ -168,15 +170,24 @@ class Model:
         prior = kl(self.forward(x0, T), np.stack([self.prior()] * self.L))
         return float(sum(self.step_terms(x0, t).sum() for t in range(1, T + 1)) + prior.sum())
 
-    def likelihood(self) -> dict[Sequence, float]:
-        """p(x_0) of every sequence, by the reverse chain over all states."""
+    def likelihood(self, held: dict[int, int] | None = None) -> dict[Sequence, float]:
+        """p(x_0) of every sequence, by the reverse chain over all states.
+
+        Where states are held, at some positions, it is p(the rest | these).
+        """
+        held = held or {}
+
+        def fixed(p: np.ndarray) -> np.ndarray:
+            return np.stack([np.eye(V)[held[l]] if l in held else row for l, row in enumerate(p)])
+
+        start = fixed(np.stack([self.prior()] * self.L))
         chance: dict[Sequence, float] = {
-            x: math.prod(self.prior()[k] for k in x) for x in self.states()
+            x: math.prod(start[l, k] for l, k in enumerate(x)) for x in self.states()
         }
         for t in range(T, 0, -1):
             before = dict.fromkeys(chance, 0.0)
             for xt, mass in chance.items():
-                p = self.reverse(xt, t)
+                p = fixed(self.reverse(xt, t))
                 for xs in before:
                     before[xs] += mass * math.prod(p[l, j] for l, j in enumerate(xs))
             chance = before
@@ -308,6 +319,27 @@ def test_the_bound_is_above_the_negative_log_likelihood(kind, L, seed):
         gap = model.bound(x0) + math.log(likelihood[x0])
         assert gap > 0
         assert gap > 1e-3 or kind == "absorbing"  # a single mask has but one way back
+
+
+@kinds
+@pytest.mark.parametrize("place", [0, 1])
+@given(seed=seeds)
+def test_where_a_part_is_given_the_bound_is_on_the_rest(kind, place, seed):
+    """In expectation over all corruptions: above -log p of what infilling draws there."""
+    model = Model(kind, 2, seed)
+    x0 = clean(2)[seed % 3]
+    given_part = torch.arange(2) == place
+    bound = model.process.prior_kl(torch.tensor([x0])).detach()[0, 1 - place].item()
+    for t in range(1, T + 1):
+        outcomes = list(model.corruptions(x0, t))
+        xt, x0s = torch.tensor([xt for xt, _ in outcomes]), torch.tensor([x0] * len(outcomes))
+        draw = Draw(xt, torch.full((len(xt),), t), 1).giving(x0s, given_part.expand_as(xt))
+        losses = token_losses(model.denoiser, model.process, x0s, [draw]).detach()
+        assert (losses[:, place] == 0).all() and (draw.xt[:, place] == x0[place]).all()
+        bound += float(torch.tensor([chance for _, chance in outcomes]).double() @ losses.sum(-1))
+    likelihood = model.likelihood({place: x0[place]})
+    assert_allclose(sum(likelihood.values()), 1)
+    assert bound > -math.log(likelihood[x0]) - 1e-9
 
 
 def test_a_single_mask_makes_the_bound_tight():
@@ -531,6 +563,64 @@ def test_evidence_is_asked_for_by_those_who_want_it(kind):
     assert torch.equal(bare(x, t, True, None, process.evidence), bare(x, t))
     silent = torch.equal(told(x, t, True, None, process.evidence), bare(x, t))
     assert silent == (kind in ("absorbing", "coupled"))
+
+
+def test_what_is_given_is_at_time_0():
+    """All of it: as at t = 0. None of it: as at t. To a denoiser that does not infill: nothing."""
+    x, t, none = sequences(3, 5), torch.tensor([1, 2, 3]), torch.zeros(3, 5, dtype=torch.bool)
+    denoiser, deaf = blank(infills=True), blank()
+    for own in (denoiser, deaf):
+        nn.init.normal_(own.head.weight)
+    deaf.load_state_dict(denoiser.state_dict())
+    torch.testing.assert_close(denoiser(x, t, given=none), denoiser(x, t))
+    torch.testing.assert_close(denoiser(x, t, given=~none), denoiser(x, torch.zeros_like(t)))
+    assert torch.equal(deaf(x, t, given=~none), deaf(x, t))
+    one = none.clone()
+    one[:, 2] = True
+    assert not torch.allclose(denoiser(x, t, given=one)[:, 0], denoiser(x, t)[:, 0])
+
+
+def test_what_is_believed_of_the_given_is_not_recalled():
+    x, t = sequences(2, 4), torch.tensor([1, 3])
+    denoiser = blank(infills=True, recall=True)
+    assert denoiser.recall is not None
+    for layer in (denoiser.head, denoiser.recall):
+        nn.init.normal_(layer.weight)
+    part = torch.arange(4).expand(2, 4) < 2
+    belief = torch.rand(2, 4, V, dtype=torch.float64)
+    other = torch.where(part[..., None], torch.rand_like(belief), belief)
+    found = (denoiser(x, t, belief=own, given=part) for own in (belief, other))
+    torch.testing.assert_close(*found)
+
+
+# What is given.
+
+
+@given(B=st.integers(1, 6), L=st.integers(1, 40), seed=seeds)
+def test_what_is_given_is_the_same_in_parts(B, L, seed):
+    x0 = torch.full((4 * B, L), MASK + 1)
+    whole = parts_given(x0, torch.Generator().manual_seed(seed))
+    assert whole.shape == x0.shape and whole.dtype == torch.bool
+    for n in range(4):
+        own = Sliced(torch.Generator().manual_seed(seed), n, 4)
+        assert torch.equal(parts_given(x0[:B], own), whole[n * B : (n + 1) * B])
+
+
+def test_half_of_the_sequences_have_a_part_that_is_given_and_what_is_hidden_is_anywhere():
+    n, L = 40_000, 30
+    found = parts_given(torch.full((n, L), MASK + 1), torch.Generator().manual_seed(0))
+    some = found.any(-1)
+    assert 0.3 < some.double().mean() < 0.5  # of the other half, all or nothing may be hidden
+    assert not found.all(-1).any()
+    infilled = ~found[some]  # what is to be drawn
+    by_place = infilled.double().mean(0)
+    assert by_place.max() - by_place.min() < 0.02
+    single, end = torch.zeros(L, dtype=torch.bool), torch.arange(L) >= L - 5
+    single[11] = True
+    for wanted in (single, end, ~single, ~end):
+        assert (infilled == wanted).all(-1).any()
+    runs = (infilled[:, 1:] & ~infilled[:, :-1]).sum(-1)  # but for one that is a beginning
+    assert set(range(9)) <= set(runs.tolist())
 
 
 def test_no_belief_is_a_belief_of_zero():

@@ -51,6 +51,7 @@ class Loves:
     weight: float = 3.0
     timeless: bool = False
     recall: None = None
+    infills: bool = False
 
     def __call__(self, x: Tensor, t: Tensor, *_: Any) -> Tensor:
         logits = torch.zeros(*x.shape, V)

@@ -62,8 +62,8 @@ def make_process(name: str) -> ForwardProcess:
     return process
 
 
-def make_denoiser(time: bool = True, recall: bool = False) -> Denoiser:
-    config = DenoiserConfig(width=D, layers=1, heads=2, time=time, recall=recall)
+def make_denoiser(time: bool = True, **options: Any) -> Denoiser:
+    config = DenoiserConfig(width=D, layers=1, heads=2, time=time, **options)
     denoiser = Denoiser(config, V, T, max_length=16).double()
     with torch.no_grad():
         for p in denoiser.parameters():
@@ -99,7 +99,7 @@ class Oracle:
     truth is what is left of v(z_s | z_t).
     """
 
-    timeless, recall = False, None
+    timeless, recall, infills = False, None, False
 
     def __init__(self, process: ForwardProcess, pi: Tensor):
         self.table = torch.zeros(T + 1, V, V, dtype=torch.float64)  # [t, x_t, what is predicted]
@@ -115,7 +115,7 @@ class Oracle:
                 given_xt = (v - kept * stays) / (1 - kept)
             self.table[t] = given_xt
 
-    def __call__(self, x: Tensor, t: Tensor, padded: bool, belief: None, _: Any) -> Tensor:
+    def __call__(self, x: Tensor, t: Tensor, *_: Any) -> Tensor:
         return self.table[t[:, None], x].log()
 
 
@@ -227,13 +227,15 @@ def test_infilling_never_touches_the_context(name, options):
 class Independent:
     """The exact denoiser of tokens that are independent: log p(x_0) + log q(x_t | x_0)."""
 
-    timeless, recall = False, None
+    timeless, recall, infills = False, None, False
 
     def __init__(self, log_p: Tensor):
         self.log_p = log_p
         self.told: list[Tensor] = []
 
-    def __call__(self, x: Tensor, t: Tensor, padded: bool, belief: Any, evidence: Any) -> Tensor:
+    def __call__(
+        self, x: Tensor, t: Tensor, padded: bool, belief: Any, evidence: Any, given: Any = None
+    ) -> Tensor:
         self.told.append(t)
         said = evidence(x, t)
         return self.log_p.expand(*x.shape, -1) if said is None else self.log_p + said
@@ -245,11 +247,29 @@ def test_where_few_tokens_are_noisy_the_denoiser_is_told_so_and_its_answer_is_fo
     process = make_process(name)
     x, times = some_tokens(3, 5), torch.tensor([t])
     exact = Independent(torch.randn(V, generator=seeded(2)).where(process.valid, -torch.inf))
-    noisy = torch.tensor([0.2, 0.6, 1.0])
-    found = make_sampler(process, exact).predict(x, times, padded=False, noisy=noisy)
+    free = torch.arange(5) < torch.tensor([[1], [3], [5]])
+    found = make_sampler(process, exact).predict(x, times, padded=False, free=free)
     assert exact.told[0].tolist() == [math.ceil(share * t) for share in (0.2, 0.6, 1)]
     true = exact(x, times, False, None, process.evidence).softmax(-1)
     torch.testing.assert_close(found, true, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+@pytest.mark.parametrize("recall", [False, True])
+def test_a_denoiser_that_infills_is_told_what_is_given_and_the_true_time(name, recall):
+    """At every step; where nothing is given, it is told nothing."""
+    x, mask = some_tokens(3, 6), torch.zeros(3, 6, dtype=torch.bool)
+    mask[:, 1:4] = True
+    x[0, 5:] = PAD
+    watcher = Watcher(make_denoiser(infills=True, recall=recall))
+    sampler = make_sampler(make_process(name), watcher)
+    sampler.infill(x, mask, seeded())
+    assert watcher.told == list(range(T, 0, -1))
+    assert all(given is not None and torch.equal(given, ~mask) for given in watcher.given)
+    watcher.given.clear()
+    sampler.sample(sampler.process.prior(x, seeded()), seeded())
+    sampler.revise(x, 0.5, generator=seeded())
+    assert len(watcher.given) > T and all(given is None for given in watcher.given)
 
 
 @pytest.mark.parametrize("name", PROCESSES)
@@ -283,17 +303,26 @@ class Watcher:
 
     def __init__(self, denoiser: Denoiser):
         self.denoiser, self.timeless, self.recall = denoiser, denoiser.timeless, denoiser.recall
+        self.infills = denoiser.infills
         self.shown: list[Tensor] = []
         self.told: list[int] = []
         self.believed: list[Tensor | None] = []
+        self.given: list[Tensor | None] = []
 
     def __call__(
-        self, x: Tensor, t: Tensor, padded: bool, belief: Tensor | None, evidence: Any
+        self,
+        x: Tensor,
+        t: Tensor,
+        padded: bool,
+        belief: Tensor | None,
+        evidence: Any,
+        given: Tensor | None,
     ) -> Tensor:
         self.shown.append(x)
         self.told.append(int(t[0]))
         self.believed.append(belief)
-        return self.denoiser(x, t, padded, belief, evidence)
+        self.given.append(given)
+        return self.denoiser(x, t, padded, belief, evidence, given)
 
 
 def test_masked_positions_start_as_mask_in_absorbing_noise():
@@ -602,9 +631,10 @@ class Counter:
 
     def __init__(self, denoiser: Denoiser, claims: bool):
         self.denoiser, self.timeless, self.recall = denoiser, claims, denoiser.recall
+        self.infills = denoiser.infills
         self.rows = 0
 
-    def __call__(self, x: Tensor, t: Tensor, padded: bool, belief: None, _: Any) -> Tensor:
+    def __call__(self, x: Tensor, t: Tensor, padded: bool, *_: Any) -> Tensor:
         self.rows += len(x)
         return self.denoiser(x, t, padded)
 

@@ -131,6 +131,8 @@ class DenoiserConfig:
     """Whether the denoiser is told the time t (masked diffusion does not need to be)."""
     recall: bool = False
     """Whether it is also told what it believed of the clean sequence one step before."""
+    infills: bool = False
+    """Whether it also learns to infill: up to half of the sequences have a part that is given."""
     evidence: bool = False
     """Whether log q(x_t | x_0) is added to its logits: then it need not learn the noise itself."""
 

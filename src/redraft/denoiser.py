@@ -8,7 +8,8 @@ With `recall` it is also given its own belief of x_0 one step before (self-condi
     log p(x_0 | x_t) = network(x_t, t) + log q(x_t | x_0) + constant
 
 so that the network learns what the context says of a token, and what the token itself says under
-the noise of the day is known: for masks SUBS comes to the same.
+the noise of the day is known: for masks SUBS comes to the same. One that `infills` is told which
+tokens are given, where not all are noise: their time is 0.
 Shapes: B batch, L length, D width, H heads, V vocabulary.
 """
 
@@ -30,7 +31,8 @@ Evidence = Callable[[Tensor, Tensor], Tensor | None]
 class Denoiser(nn.Module):
     def __init__(self, config: DenoiserConfig, V: int, T: int, max_length: int):
         super().__init__()
-        self.V, self.T, self.evidence = V, T, config.evidence
+        self.V, self.T = V, T
+        self.evidence, self.infills = config.evidence, config.infills
         D, self.head_width = config.width, config.width // config.heads
         self.embed = nn.Embedding(V, D)
         self.position = nn.Embedding(max_length, D) if config.positions == "learned" else None
@@ -76,21 +78,25 @@ class Denoiser(nn.Module):
         padded: bool = True,
         belief: Tensor | None = None,
         evidence: Evidence | None = None,
+        given: Tensor | None = None,
     ) -> Tensor:
         """Logits (B, L, V), -inf at PAD and MASK, for x (B, L) or, relaxed, (B, L, V) and t (B,).
 
         `padded=False` promises that x holds no PAD, so that attention needs no mask. `belief`
         (B, L, V) is p(x_0) as it was a step before, for a denoiser that recalls it; 0 is none.
-        `evidence` is that of the process which made x, for a denoiser that is given it.
+        `evidence` is that of the process which made x, for a denoiser that is given it. `given`
+        (B, L) is what of x is no noise, for one that infills; its logits there mean nothing.
         """
+        given = given if self.infills else None
         relaxed = x.is_floating_point()
         h = x @ self.embed.weight.to(x.dtype) if relaxed else self.embed(x)  # (B, L, D)
         if self.position is not None:
             h = h + self.position.weight[: x.shape[1]]
         if self.clock is not None:
-            h = h + self.clock(sinusoid(t, self.T, h.shape[-1]).to(h.dtype))[:, None]
+            h = h + self.moments(t, given)
         if self.recall is not None and belief is not None:
-            h = h + self.recall(belief.to(h.dtype))
+            recalled = self.recall(belief.to(h.dtype))
+            h = h + (recalled if given is None else recalled.where(~given[..., None], 0))
         if torch.is_autocast_enabled(h.device.type):  # the sum of all layers in low precision too
             h = h.to(torch.get_autocast_dtype(h.device.type))
         keep = None
@@ -106,6 +112,19 @@ class Denoiser(nn.Module):
         logits = logits if told is None else logits + told
         states = torch.arange(self.V, device=x.device)
         return logits.masked_fill((states == PAD) | (states == MASK), -torch.inf)
+
+    def moments(self, t: Tensor, given: Tensor | None) -> Tensor:
+        """(B, 1 or L, D) what tells each token its time: t, or 0 if it is given."""
+        moment = self.moment(t)
+        if given is None:
+            return moment
+        return torch.where(given[..., None], self.moment(torch.zeros_like(t[:1])), moment)
+
+    def moment(self, t: Tensor) -> Tensor:
+        """(B, 1, D) of times (B,)."""
+        assert self.clock is not None
+        D, dtype = self.embed.weight.shape[1], self.embed.weight.dtype
+        return self.clock(sinusoid(t, self.T, D).to(dtype))[:, None]
 
 
 class Block(nn.Module):

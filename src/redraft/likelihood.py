@@ -15,7 +15,7 @@ from torch import Tensor
 
 from redraft.noise.draws import Generators
 from redraft.noise.markov import MarkovProcess
-from redraft.objective import Draw, corrupt, draw_times, ranges, token_losses
+from redraft.objective import corrupt, draw_times, ranges, token_losses
 from redraft.sampler import Sampler
 from redraft.tokenizers.base import MASK
 
@@ -62,8 +62,8 @@ class Likelihoods:
         covered = turn.flip(0).cumsum(0).flip(0).bool()  # in its turn, or in a later one
         x, turn, covered = (rows.repeat(COVERS, 1) for rows in (x.expand(n, -1), turn, covered))
         xt = torch.where(covered, process.prior(torch.full_like(x, MASK), generator), x)
-        end, noisy = torch.full_like(x[0, :1], process.T), covered.sum(-1) / x.shape[1]
-        p = self.sampler.predict(xt, end, padded=False, noisy=noisy)
+        end = torch.full_like(x[0, :1], process.T)
+        p = self.sampler.predict(xt, end, padded=False, free=covered)
         chosen = p.gather(-1, x[..., None]).squeeze(-1)  # (COVERS n, L)
         return -chosen[turn].log().sum() / COVERS
 
@@ -72,9 +72,6 @@ class Likelihoods:
         free = torch.zeros_like(x, dtype=torch.bool)
         free[:, places] = True
         times = draw_times(x, ranges("joint", process.T), generator)
-        draws = [
-            Draw(torch.where(free, draw.xt, x), draw.t, draw.weight)
-            for draw in corrupt(process, x, times, generator)
-        ]
+        draws = [draw.giving(x, ~free) for draw in corrupt(process, x, times, generator)]
         nats = process.prior_kl(x) + token_losses(denoiser, process, x, draws, padded=False)
         return nats[:, places].sum(-1).mean()

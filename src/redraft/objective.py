@@ -7,12 +7,14 @@ where the term at t=1 is -log p_theta(x_0 | x_1). The sum is estimated range by 
 from {low .. high}, its KL weighted by the number of steps in the range. So "joint" is one range
 1..T and one pass, the paper's "split" is 2..T beside 1..1, and the exact bound is T ranges of one.
 
+Where a part of x_0 is given, the same holds of the rest, all terms conditioned on that part.
+
 What is differentiated may hold a share of -log p_theta(x_0 | x_t) beside the bound, as in D3PM: it
 speaks of every token at every t, where the bound is nearly silent of those that did not change.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -22,7 +24,7 @@ from redraft.noise.process import ForwardProcess, full_precision
 from redraft.tokenizers.base import PAD
 
 Predictor = Callable[..., Tensor]
-"""denoiser(xt, t, padded, belief, evidence) -> logits (B, L, V)."""
+"""denoiser(xt, t, padded, belief, evidence, given) -> logits (B, L, V)."""
 Range = tuple[int, int]
 
 
@@ -35,6 +37,16 @@ class Draw:
     weight: int
     belief: Tensor | None = None
     """(B, L, V) what the denoiser is told that it believed of x_0."""
+    given: Tensor | None = None
+    """(B, L) which tokens are those of x_0, and known to be."""
+
+    def giving(self, x0: Tensor, given: Tensor) -> "Draw":
+        """The same noise, but where x_0 is given."""
+        return replace(self, xt=torch.where(given, x0, self.xt), given=given)
+
+    def counted(self, tokens: Tensor) -> Tensor:
+        """A share of every token (B, L), 0 where it is given."""
+        return tokens if self.given is None else tokens.where(~self.given, 0)
 
 
 def ranges(estimator: str, T: int) -> list[Range]:
@@ -73,6 +85,20 @@ def corrupt(
     return [Draw(process.corrupt(x0, t, generator), t, weight) for t, weight in times]
 
 
+def parts_given(x0: Tensor, generator: Generators = None) -> Tensor:
+    """(B, L) what of each sequence is given: nothing in half of them or more, else all but runs.
+
+    Runs are of any length, and few or many of them are hidden: the denoiser meets single tokens,
+    spans, beginnings and ends. Where none would be hidden, all are.
+    """
+    B, L = x0.shape
+    some, scale, shift, share = (uniform((B, 1), x0.device, generator) for _ in range(4))
+    length = L**scale  # of a run, from 1 to L
+    run = ((torch.arange(L, device=x0.device) + shift * length) / length).long()  # (B, L)
+    hidden = uniform((B, L + 1), x0.device, generator).gather(1, run) < share
+    return (some < 0.5) & hidden.any(-1, keepdim=True) & ~hidden
+
+
 def predict(
     denoiser: Predictor,
     process: ForwardProcess,
@@ -80,9 +106,11 @@ def predict(
     t: Tensor,
     padded: bool = True,
     belief: Tensor | None = None,
+    given: Tensor | None = None,
 ) -> Tensor:
     """log p_theta(x_0 | x_t), (B, L, V), for x of a process, in full precision."""
-    return full_precision(denoiser(x, t, padded, belief, process.evidence)).log_softmax(-1)
+    logits = denoiser(x, t, padded, belief, process.evidence, given)
+    return full_precision(logits).log_softmax(-1)
 
 
 def token_losses(
@@ -93,17 +121,18 @@ def token_losses(
     padded: bool = True,
     auxiliary: float = 0.0,
 ) -> Tensor:
-    """(B, L) estimate of every token's share of the bound, in nats; 0 at PAD.
+    """(B, L) estimate of every token's share of the bound, in nats; 0 at PAD and where given.
 
     With a weight `auxiliary` on -log p(x_0 | x_t) beside it.
     """
     total = torch.zeros((), device=x0.device)
     for draw in draws:
-        logits = denoiser(draw.xt, draw.t, padded, draw.belief, process.evidence)
+        logits = denoiser(draw.xt, draw.t, padded, draw.belief, process.evidence, draw.given)
         with torch.autocast(x0.device.type, enabled=False):
-            total = total + draw.weight * process.step_kl(draw.xt, x0, logits, draw.t)
+            losses = draw.weight * process.step_kl(draw.xt, x0, logits, draw.t)
             if auxiliary:
-                total = total + auxiliary * process.clean_nll(draw.xt, x0, logits)
+                losses = losses + auxiliary * process.clean_nll(draw.xt, x0, logits)
+        total = total + draw.counted(losses)
     return torch.where(x0 == PAD, 0, total)
 
 

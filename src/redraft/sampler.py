@@ -134,7 +134,7 @@ class Sampler:
         """x (B, L) with the positions of mask (B, L) drawn anew, given all others.
 
         Below strength 1 they begin from what they are, taken to t = strength * T. The denoiser is
-        told how little of x is noisy, lest it distrust the context.
+        told what is given, or how little of x is noisy, lest it distrust the context.
         """
         check(bool(mask.any(-1).all()), "nothing to infill: no position is masked")
         check(0 < strength <= 1, f"strength must be above 0 and at most 1, got {strength}")
@@ -143,8 +143,8 @@ class Sampler:
             start = self.coarse.prior(x, generator)
         else:
             start = self.coarse.corrupt(x, torch.full_like(x[0, :1], n), generator)
-        noisy = free.sum(-1) / (x != PAD).sum(-1)  # (B,)
-        return self._reverse(torch.where(free, start, x), n, free, generator, callback, noisy)
+        x = torch.where(free, start, x)
+        return self._reverse(x, n, free, generator, callback, clean=True)
 
     def revise(
         self,
@@ -178,9 +178,10 @@ class Sampler:
         free: Tensor,
         generator: Generators,
         callback: Callback | None,
-        noisy: Tensor | None = None,
+        clean: bool = False,
     ) -> Tensor:
-        prediction = self._prediction(bool((x == PAD).any()), noisy)
+        """From n_start steps before the end; what is not free stays, and may be known as clean."""
+        prediction = self._prediction(bool((x == PAD).any()), free if clean else None)
 
         def step(
             renewed: bool, x: Tensor, t: Tensor, n: Tensor, *belief: Tensor
@@ -220,13 +221,13 @@ class Sampler:
         """(B, L, V) what the denoiser is told before its first step."""
         return torch.zeros(*x.shape, self.process.V, device=x.device)
 
-    def _prediction(self, padded: bool, noisy: Tensor | None) -> Callable[..., Tensor]:
+    def _prediction(self, padded: bool, free: Tensor | None) -> Callable[..., Tensor]:
         """p(x_0 | x_t) for any x and t, and the belief before, where it is recalled.
 
         A timeless denoiser is asked again only for rows that have changed.
         """
         if not self.denoiser.timeless:
-            return lambda x, t, *belief: self.predict(x, t, padded, *belief, noisy=noisy)
+            return lambda x, t, *belief: self.predict(x, t, padded, *belief, free=free)
         known: tuple[Tensor, Tensor] | None = None
 
         def remembered(x: Tensor, t: Tensor) -> Tensor:
@@ -249,15 +250,18 @@ class Sampler:
         t: Tensor,
         padded: bool,
         belief: Tensor | None = None,
-        noisy: Tensor | None = None,
+        free: Tensor | None = None,
     ) -> Tensor:
         """p(x_0 | x_t), (B, L, V), shaped by temperature and top-p.
 
-        `noisy` (B,) is the share of the tokens that are at t, where the others are clean.
+        `free` (B, L) is what is at t, where all else is clean.
         """
-        if noisy is None or not isinstance(self.process, MarkovProcess):
-            log_p = predict(self.network, self.process, x, t, padded, belief)
+        told = self.denoiser.infills or not isinstance(self.process, MarkovProcess)
+        if free is None or told:
+            given = None if free is None else ~free
+            log_p = predict(self.network, self.process, x, t, padded, belief, given)
         else:
+            noisy = free.sum(-1) / (x != PAD).sum(-1)  # (B,)
             log_p = self._of_few(x, t, padded, belief, noisy)
         if self.temperature < 1e-18:  # below, quotients may be too large for a float
             return torch.zeros_like(log_p).scatter(-1, log_p.argmax(-1, keepdim=True), 1)

@@ -45,12 +45,13 @@ class FLDD(Method):
         return metrics | {"leader/temperature": temperature or 0.0}
 
     def objective(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        real = batch.x0 != PAD
+        given = self.given(batch.x0)
+        counted = batch.x0 != PAD if given is None else (batch.x0 != PAD) & ~given
         S = score = torch.zeros((), device=batch.x0.device)
         for t, weight in draw_times(batch.x0, self.spans, self.random):
-            kl, log_u = self.term(batch, t, self.relaxation if self.phase else None)
-            S = S + weight * kl.where(real, 0).sum(-1)  # (B,)
-            score = score + log_u.where(real, 0).sum(-1)
+            kl, log_u = self.term(batch, t, self.relaxation if self.phase else None, given)
+            S = S + weight * kl.where(counted, 0).sum(-1)  # (B,)
+            score = score + log_u.where(counted, 0).sum(-1)
         surrogate = token_mean(S + S.detach() * score, batch.x0, batch.tokens)
         return surrogate * batch.weight, token_mean(S, batch.x0, batch.tokens)
 
@@ -62,7 +63,13 @@ class FLDD(Method):
         start, end = options.temperature
         return start * (end / start) ** (progress / options.warmup)
 
-    def term(self, batch: Batch, t: Tensor, temperature: Tensor | None) -> tuple[Tensor, Tensor]:
+    def term(
+        self,
+        batch: Batch,
+        t: Tensor,
+        temperature: Tensor | None,
+        given: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """(B, L) the KL of one step, and the log-probability that carries its score."""
         x0 = batch.x0
         with self.autocast():
@@ -73,8 +80,18 @@ class FLDD(Method):
             else:
                 zt = z = relax(u_t, temperature, self.random)
                 log_u = torch.zeros_like(t)[:, None].expand_as(x0)
+            if given is not None:
+                zt = held(zt, x0, given)
             belief = None
             if self.config.denoiser.recall:
-                belief = told(self.first_sight(self.process, zt, t, batch.padded), len(zt))
-            log_p = predict(self.predictor, self.process, zt, t, batch.padded, belief)
+                p = self.first_sight(self.process, zt, t, batch.padded, given)
+                belief = told(p, len(zt))
+            log_p = predict(self.predictor, self.process, zt, t, batch.padded, belief, given)
         return categorical_kl(couple(u_s, u_t, z), linger(z, log_p.exp(), t)), log_u
+
+
+def held(z: Tensor, x0: Tensor, given: Tensor) -> Tensor:
+    """z, relaxed or not, but x_0 where that is given."""
+    if z.is_floating_point():
+        x0, given = indicator(x0, z.shape[-1]).to(z.dtype), given[..., None]
+    return torch.where(given, x0, z)

@@ -17,7 +17,7 @@ COLLAPSED = 0.25
 
 def log_prob(process: ForwardProcess, x0: Tensor, draws: list[Draw]) -> Tensor:
     """(B,) log q_phi of all corruptions of each sequence, summed over its tokens."""
-    tokens = sum(process.log_prob(draw.xt, x0, draw.t) for draw in draws)
+    tokens = sum(draw.counted(process.log_prob(draw.xt, x0, draw.t)) for draw in draws)
     assert isinstance(tokens, Tensor)
     return tokens.where(x0 != PAD, 0).sum(-1)
 

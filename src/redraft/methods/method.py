@@ -25,6 +25,7 @@ from redraft.objective import (
     Draw,
     corrupt,
     draw_times,
+    parts_given,
     predict,
     ranges,
     token_losses,
@@ -138,7 +139,7 @@ class Method(ABC):
 
         Here the bound on corruptions from the process as it stands, per token.
         """
-        draws = self.rehearsed(self.process, batch, self.draw(self.process, batch.x0))
+        draws = self.rehearsed(self.process, batch, self.pose(self.process, batch.x0))
         losses = self.losses(self.process, batch, draws)
         loss = token_mean(losses, batch.x0, batch.tokens)
         return loss * batch.weight, loss
@@ -267,6 +268,16 @@ class Method(ABC):
         """Fresh stratified times, and x_0 corrupted to them."""
         return corrupt(process, x0, draw_times(x0, self.spans, self.random), self.random)
 
+    def pose(self, process: ForwardProcess, x0: Tensor) -> list[Draw]:
+        """The same as the denoiser learns from: some of x_0 is given, if it infills."""
+        given = self.given(x0)
+        draws = self.draw(process, x0)
+        return draws if given is None else [draw.giving(x0, given) for draw in draws]
+
+    def given(self, x0: Tensor) -> Tensor | None:
+        """(B, L) what of a batch is given, for a denoiser that infills."""
+        return parts_given(x0, self.random) if self.config.denoiser.infills else None
+
     def rehearsed(self, process: ForwardProcess, batch: Batch, draws: list[Draw]) -> list[Draw]:
         """Every other row as the denoiser will meet it when it samples; it learns both.
 
@@ -278,24 +289,36 @@ class Method(ABC):
         return [self.rehearse(process, draw, batch.padded) for draw in draws]
 
     def rehearse(self, process: ForwardProcess, draw: Draw, padded: bool) -> Draw:
-        p = self.first_sight(process, draw.xt, draw.t, padded)
+        p = self.first_sight(process, draw.xt, draw.t, padded, draw.given)
         if self.config.denoiser.recall:
             draw = replace(draw, belief=told(p, len(draw.xt)))
         if self.config.train.drafts:
             xt, t = draw.xt[::2], draw.t[::2]
             drafts = categorical(process.reverse(xt, p, t), self.random)
-            xt = torch.where((t > 1)[:, None], drafts, xt)  # after the last step there is no other
+            kept = (t == 1)[:, None]  # after the last step there is no other
+            if draw.given is not None:
+                kept = kept | draw.given[::2]
+            xt = torch.where(kept, xt, drafts)
             drawn = every_other(draw.xt, xt), every_other(draw.t, (t - 1).clamp_min(1))
             draw = replace(draw, xt=drawn[0], t=drawn[1])
         return draw
 
-    def first_sight(self, process: ForwardProcess, xt: Tensor, t: Tensor, padded: bool) -> Tensor:
+    def first_sight(
+        self,
+        process: ForwardProcess,
+        xt: Tensor,
+        t: Tensor,
+        padded: bool,
+        given: Tensor | None = None,
+    ) -> Tensor:
         """What every other row is believed to be, without recall.
 
         Not under `no_grad`, for which blocks would be compiled anew.
         """
+        given = None if given is None else given[::2]
         with self.autocast():
-            return predict(self.predictor, process, xt[::2], t[::2], padded).detach().exp()
+            log_p = predict(self.predictor, process, xt[::2], t[::2], padded, given=given)
+        return log_p.detach().exp()
 
     def losses(self, process: ForwardProcess, batch: Batch, draws: list[Draw]) -> Tensor:
         """(B, L) what the denoiser descends on, for every token of the batch."""

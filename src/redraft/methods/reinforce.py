@@ -37,7 +37,7 @@ class Reinforce(Method):
     def objective(self, batch: Batch) -> tuple[Tensor, Tensor]:
         noise = self.process.draft(self.denoiser.embeddings)
         self.process.commit(self.denoiser.embeddings, noise)
-        draws = self.draw(noise, batch.x0)
+        draws = self.pose(noise, batch.x0)
         losses = self.losses(noise, batch, self.rehearsed(noise, batch, draws))
         S = losses.sum(-1)  # (B,)
         surrogate = S + S.detach() * log_prob(noise, batch.x0, draws)
