@@ -16,16 +16,8 @@ from typing import Any
 from redraft import checkpoint
 from redraft.config import read_recipe
 from redraft.experiments.data import dataset_of
-from redraft.experiments.playlists import (
-    Columns,
-    Windows,
-    bound_columns,
-    bounds_of,
-    continued,
-    in_file,
-    next_tracks,
-    told,
-)
+from redraft.experiments.playlists import Columns, bound_columns, in_file, next_tracks, told
+from redraft.experiments.windows import Windows, bounds_of, continued
 from redraft.folder import write_json
 from redraft.model import Model, load
 from redraft.trainer import train

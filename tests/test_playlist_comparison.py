@@ -24,9 +24,11 @@ from redraft.domains import prepare_playlists
 from redraft.evaluation.playlists import CORRUPTIONS
 from redraft.experiments import drawn
 from redraft.experiments import playlists as experiment
+from redraft.experiments import windows as unseen
 from redraft.experiments.data import dataset_of
 from redraft.experiments.domain import Asked
-from redraft.experiments.playlists import Amounts, Columns, Windows
+from redraft.experiments.playlists import Amounts, Columns
+from redraft.experiments.windows import Windows
 from redraft.methods import METHODS
 from redraft.report.runs import as_text, gather, track_names
 from redraft.tokenizers.base import EOS, MASK
@@ -220,7 +222,7 @@ def test_draws_are_meant_and_combined(windows):
     window, truth = next((i, end) for i, end in ends if len(set(end)) == 3)
     strange = (None, 0, 0)
     draws = [truth, [truth[0], strange, strange], [strange] * 3]
-    found = experiment.next_tracks(windows, [experiment.Continued(window, draws)]).values
+    found = experiment.next_tracks(windows, [unseen.Continued(window, draws)]).values
     first = 1 / (1 + 1 / np.log2(3) + 0.5)
     assert found["ndcg@3"] == pytest.approx([(1 + first) / 3])
     assert found["hitrate@3"] == pytest.approx([2 / 3])
@@ -246,10 +248,10 @@ def test_only_hidden_tracks_are_drawn(model, windows, monkeypatch):
         read.extend(rows)
         return [[(0, 0, 0)] * data.WINDOW for _ in rows]
 
-    monkeypatch.setattr(experiment, "infilled", infilled)
-    cases = experiment.corrupted(windows, windows.known(), 3)
+    monkeypatch.setattr(unseen, "infilled", infilled)
+    cases = unseen.corrupted(windows, windows.known(), 3)
     assert [case.corruption for case in cases] == [*CORRUPTIONS] * 3
-    for case, row in zip(cases, experiment.repaired(model, windows, cases, 0), strict=True):
+    for case, row in zip(cases, unseen.repaired(model, windows, cases, 0), strict=True):
         triplets = windows.triplets(case.window)
         assert case.corrupted(triplets)[case.place] != triplets[case.place]
         shown = read.pop(0).reshape(-1, 3)
@@ -259,7 +261,7 @@ def test_only_hidden_tracks_are_drawn(model, windows, monkeypatch):
         if CORRUPTIONS[case.corruption].swaps:
             after[case.source] = before[case.place]
         assert (shown == after).all()
-    (told,) = experiment.continued(model, windows, [2], 4, 0)
+    (told,) = unseen.continued(model, windows, [2], 4, 0)
     assert told.window == 2 and len(told.draws) == 4
     for row in read:
         assert (row[:-9] == windows.ids(2)[:-9]).all() and (row[-9:] == MASK).all()
@@ -271,13 +273,13 @@ def test_an_end_that_is_drawn_is_no_track(model, windows, monkeypatch):
     ended = row.copy()
     ended[4] = EOS
     monkeypatch.setattr(type(sampler), "infill", lambda self, x, *rest: x * 0 + x.new_tensor(ended))
-    (found,) = experiment.infilled(model, [experiment.masked(windows, row, [1])], 0)
+    (found,) = unseen.infilled(model, [unseen.masked(windows, row, [1])], 0)
     expected = windows.triplets(0)
     assert found[2:] == expected[2:] and found[1] == (expected[1][0], None, expected[1][2])
 
 
 def test_drawing_is_not_done_twice(there: Path, recipes, done: Path, monkeypatch):
-    monkeypatch.setattr(experiment, "infilled", None)
+    monkeypatch.setattr(unseen, "infilled", None)
     for entry in comparison.contenders(recipes, done):
         comparison.draw(entry, AMOUNTS)
     (folder,) = there.glob("*vsdd-seed0.drawn")
@@ -289,7 +291,7 @@ def test_drawing_is_not_done_twice(there: Path, recipes, done: Path, monkeypatch
 
 def test_the_first_cases_do_not_depend_on_their_number(windows):
     known = windows.known()
-    few, more = (experiment.corrupted(windows, known, n) for n in (2, 4))
+    few, more = (unseen.corrupted(windows, known, n) for n in (2, 4))
     assert few == more[: len(few)]
 
 
@@ -302,7 +304,7 @@ def test_mistakes(model, windows, run: Path):
         Windows.of, replace(model.trained, config=made_up), windows.tokenizer
     )
     long = [np.full(153, MASK)]
-    assert "at most 150" in message(experiment.infilled, model, long, 0)
+    assert "at most 150" in message(unseen.infilled, model, long, 0)
     assert "about playlists" in message(experiment.check_asked, Asked(fcd=True))
     assert "about playlists" in message(experiment.check_asked, Asked(judge="gpt2"))
 

@@ -9,5 +9,7 @@ editing       a wrong name or a missing span in a story, drawn anew
 domain        what every domain says of its models
 molecules     what is drawn and what is measured of them
 stories       the same of stories
+windows       unseen windows of playlists, continued and put right
+playlists     what is measured of these
 drawn         a small folder of all that is measured of a model
 """
