@@ -66,8 +66,7 @@ def test_commands_refuse_them(word, name, kind, tmp_path: Path, capsys):
     bad = BAD[kind][1]
     assert main([*words, f"--{name.replace('_', '-')}", str(bad)]) == 2
     said = capsys.readouterr().err
-    shown = f"playlist.{name}" if word.startswith("playlist") else name
-    assert said.startswith(f"redraft: {shown} must be ") and said.endswith(f"got {bad}\n")
+    assert said.startswith(f"redraft: {name} must be ") and said.endswith(f"got {bad}\n")
     assert not (tmp_path / "out").exists()
 
 

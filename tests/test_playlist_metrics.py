@@ -47,9 +47,9 @@ def test_a_hit_is_where_ndcg_is_above_nothing(guesses, truths):
     assert ndcg(guesses, truths[::-1]) == found
 
 
-def test_votes_are_counted_over_all_draws_and_places():
+def test_votes_are_counted_over_all_places_once_a_draw():
     assert playlists.voted([(1, 2, 3), (4, 2, 5), (2, 5, 6)]) == [2, 5, 1]
-    assert playlists.voted([(7, 7, 7)]) == [7]
+    assert playlists.voted([(7, 7, 7), (8, 9, 7), (8, 9, 9)]) == [7, 8, 9]
 
 
 items = st.lists(st.integers(0, 7), min_size=4, max_size=9)

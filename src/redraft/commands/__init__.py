@@ -61,7 +61,7 @@ def run(word: str, arguments: list[str]) -> None:
         raise UserError(
             f"{in_one_sentence(complaint.getvalue())} (redraft {word} --help)"
         ) from None
-    check_numbers(parsed)
+    check_numbers(getattr(parsed, word, parsed))  # of `playlist`, what it is to do
     parsed.run()
 
 

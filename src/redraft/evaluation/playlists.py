@@ -57,12 +57,13 @@ def hit(guesses: Sequence[Hashable], truths: Sequence[Hashable]) -> float:
 
 
 def voted(draws: Sequence[Sequence[Any]]) -> list[Any]:
-    """Three guesses from many draws: what is drawn most often, and of those first.
+    """Three guesses from many draws: what most of them have, and of those what came first.
 
-    >>> voted(["abc", "bcd", "bxy"])
+    >>> voted(["abc", "bcc", "bxy"])
     ['b', 'c', 'a']
     """
-    return [item for item, _ in Counter(item for draw in draws for item in draw).most_common(NEXT)]
+    votes = Counter(item for draw in draws for item in dict.fromkeys(draw))
+    return [item for item, _ in votes.most_common(NEXT)]
 
 
 Predictor = Callable[[np.ndarray], np.ndarray]

@@ -9,7 +9,7 @@ independent of each other: intervals are over groups. Drawing takes all that was
 
     ndcg@3, hitrate@3     of one draw, as in the paper; a mean over draws, which is the same number
                           with less chance in it
-    ..._combined          of the three codes of any track that are drawn most often
+    ..._combined          of the three codes of any track that most draws have
     known_tracks          share of what is drawn that is the codes of any track
     place_smoothness_...  of the transitions into and out of the place, over windows where those of
                           the original, the corrupted and the repaired one are known
