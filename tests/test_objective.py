@@ -419,9 +419,9 @@ def test_ranges_of_the_two_estimators(B, T, seed):
 # PAD.
 
 
-def tiny(positions: str = "rotary", time: bool = True, max_length: int = 12) -> Denoiser:
+def tiny(positions: Any = "rotary", max_length: int = 12, **options: Any) -> Denoiser:
     """A small denoiser in float64, with weights far enough from zero for everything to matter."""
-    config = DenoiserConfig(width=8, layers=2, heads=2, positions=positions, time=time)  # pyright: ignore[reportArgumentType]
+    config = DenoiserConfig(width=8, layers=2, heads=2, positions=positions, **options)
     torch.manual_seed(0)
     denoiser = Denoiser(config, V, T, max_length).double()
     with torch.no_grad():
@@ -520,11 +520,11 @@ def test_what_is_behind_pad_gives_no_gradient(kind):
 @pytest.mark.parametrize("time", [True, False])
 def test_specials_are_never_predicted(positions, time):
     process = UniformProcess(V, steps(alpha_bar("linear", T)))
-    logits = tiny(positions, time)(sequences(2, 4), torch.tensor([1, 3]))
+    logits = tiny(positions, time=time)(sequences(2, 4), torch.tensor([1, 3]))
     assert logits.shape == (2, 4, V)
     assert (logits[..., [PAD, MASK]] == -torch.inf).all()
     assert logits[..., MASK + 1 :].isfinite().all()
-    log_p = predict(tiny(positions, time), process, sequences(2, 4), torch.tensor([1, 3]))
+    log_p = predict(tiny(positions, time=time), process, sequences(2, 4), torch.tensor([1, 3]))
     assert_allclose(log_p.exp().sum(-1).detach(), 1)
 
 
@@ -671,6 +671,18 @@ def test_rotary_positions_are_relative():
         assert_allclose(denoiser(shifted, t)[:, 3:], denoiser(x, t), rtol=1e-5)
 
 
+@pytest.mark.parametrize("period", [2, 3])
+def test_a_token_knows_its_place_in_its_item(period):
+    """The same tokens so many places on: the same answers where whole items lie between."""
+    denoiser, t = tiny(period=period), torch.tensor([2])
+    x = torch.tensor([[2, 3, 4, 3]])
+    with torch.no_grad():
+        for by in range(1, 2 * period + 1):
+            shifted = nn.functional.pad(x, (by, 0), value=PAD)
+            same = torch.allclose(denoiser(shifted, t)[:, by:], denoiser(x, t), rtol=1e-5)
+            assert same == (by % period == 0)
+
+
 @positions
 def test_sequences_of_a_batch_do_not_see_each_other(positions):
     denoiser, x, t = tiny(positions), sequences(3, 5), torch.tensor([1, 2, 3])
@@ -704,7 +716,7 @@ def test_only_a_denoiser_with_a_clock_hears_the_time():
 @positions
 @pytest.mark.parametrize("time", [True, False])
 def test_the_gradient_reaches_every_weight(positions, time):
-    denoiser = tiny(positions, time)
+    denoiser = tiny(positions, time=time)
     x0, t = sequences(3, 5), torch.tensor([1, 2, 3])
     process = Model("uniform", 1, seed=0).process
     xt = process.corrupt(x0, t, torch.Generator().manual_seed(0))

@@ -127,6 +127,8 @@ class DenoiserConfig:
     """Whether the layers add biases; without them a step is faster."""
     positions: Literal["rotary", "learned"] = "rotary"
     """How the denoiser knows positions."""
+    period: int = 1
+    """Tokens of one item, such as 3 codes of a track: each token is told its place in its item."""
     time: bool = True
     """Whether the denoiser is told the time t (masked diffusion does not need to be)."""
     recall: bool = False
@@ -137,7 +139,7 @@ class DenoiserConfig:
     """Whether log q(x_t | x_0) is added to its logits: then it need not learn the noise itself."""
 
     def __post_init__(self):
-        for name in ("width", "heads"):
+        for name in ("width", "heads", "period"):
             value = getattr(self, name)
             check(value >= 1, f"denoiser.{name} must be at least 1, got {value}")
         check(

@@ -1,6 +1,8 @@
 """Stage 4: the denoiser p_theta(x_0 | x_t, t), a bidirectional transformer.
 
 Pre-norm, rotary positions by default, the time added to the input, PAD masked from attention.
+Rotary positions are relative; where items are several tokens each, `period` of them, a token is
+told which of these it is.
 With `recall` it is also given its own belief of x_0 one step before (self-conditioning, Chen et al.
 2023): what one step draws token by token the next can then hold against a plan of the whole. With
 `evidence` Bayes' rule does a part of its work,
@@ -36,6 +38,7 @@ class Denoiser(nn.Module):
         D, self.head_width = config.width, config.width // config.heads
         self.embed = nn.Embedding(V, D)
         self.position = nn.Embedding(max_length, D) if config.positions == "learned" else None
+        self.place = nn.Embedding(config.period, D) if config.period > 1 else None
         self.clock = (
             nn.Sequential(nn.Linear(D, D), nn.SiLU(), nn.Linear(D, D)) if config.time else None
         )
@@ -92,6 +95,9 @@ class Denoiser(nn.Module):
         h = x @ self.embed.weight.to(x.dtype) if relaxed else self.embed(x)  # (B, L, D)
         if self.position is not None:
             h = h + self.position.weight[: x.shape[1]]
+        if self.place is not None:
+            positions = torch.arange(x.shape[1], device=x.device)
+            h = h + self.place(positions % self.place.num_embeddings)
         if self.clock is not None:
             h = h + self.moments(t, given)
         if self.recall is not None and belief is not None:
