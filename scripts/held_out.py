@@ -1,6 +1,6 @@
 """How recipes of playlists come along, on windows held out of training: for choosing among them.
 
-    PYTHONPATH=src python scripts/held_out.py OUT RECIPE... [--windows 400] [--draws 4]
+    PYTHONPATH=src python scripts/held_out.py OUT RECIPE... [--windows 400] [--draws 4] [--steps 10]
 
 Every state that a run keeps (train.save_every, train.keep) is measured as its end is, but on what
 no number of ours is reported of: next tracks and the bound; and the bound on as many windows that
@@ -23,28 +23,30 @@ from redraft.model import Model, load
 from redraft.trainer import train
 
 
-def measured(model: Model, n: int, draws: int) -> dict[str, Any]:
+def measured(model: Model, n: int, draws: int, steps: int | None) -> dict[str, Any]:
     trained, tokenizer = model.trained, dataset_of(model.trained).tokenizer
     unseen, learned = (Windows.of(trained, tokenizer, part) for part in ("held_out", "train"))
 
     def bound(windows: Windows) -> Columns:
         return bound_columns(windows, bounds_of(model, windows, windows.first(n), seed=0))
 
-    found = next_tracks(unseen, continued(model, unseen, unseen.first(n), draws, seed=0))
+    rows = continued(model, unseen, unseen.first(n), draws, seed=0, steps=steps)
     return {
-        **in_file(told([found, bound(unseen)])),
+        **in_file(told([next_tracks(unseen, rows), bound(unseen)])),
         "learned": in_file(bound(learned).estimates()),
     }
 
 
-def followed(recipe: str, folder: Path, n: int, draws: int) -> Iterator[dict[str, Any]]:
+def followed(
+    recipe: str, folder: Path, n: int, draws: int, steps: int | None
+) -> Iterator[dict[str, Any]]:
     """A row for each state of a run that has begun; the last is its end."""
     train(read_recipe(recipe), folder)
     for state in checkpoint.states(folder):
         model = load(state / "model")
         done = {name: model.trained.summary[name] for name in ("steps", "seconds")}
         if done["steps"]:
-            yield done | measured(model, n, draws)
+            yield done | measured(model, n, draws, steps)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -53,11 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("recipes", nargs="+")
     parser.add_argument("--windows", type=int, default=400)
     parser.add_argument("--draws", type=int, default=4)
+    parser.add_argument("--steps", type=int, help="of a draw; by default all T")
     given = parser.parse_args(arguments)
     for recipe in given.recipes:
         folder = given.out / Path(recipe).stem
         rows = []
-        for row in followed(recipe, folder, given.windows, given.draws):
+        for row in followed(recipe, folder, given.windows, given.draws, given.steps):
             rows.append(row)
             print(json.dumps(row), flush=True)
             write_json(folder.with_suffix(".json"), rows)

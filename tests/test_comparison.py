@@ -209,6 +209,13 @@ def test_recipes_of_one_name_are_told_apart_by_their_folders(tmp_path: Path):
     assert comparison.variants(entries) == ["tiny-vsdd", "molecules-vsdd"]
 
 
+def test_a_recipe_that_adds_to_its_method_is_a_variant_also_alone(tmp_path: Path):
+    recipes = [
+        write_recipe(tmp_path, *names) for names in (("mdlm", "mdlm-slow"), ("vsdd", "mine"))
+    ]
+    assert comparison.variants(comparison.contenders(recipes, tmp_path)) == ["slow", None]
+
+
 def test_a_seed_is_a_variant(tmp_path: Path):
     found = {"experiment": "generation", "method": "vsdd", "domain": "molecules", "seed": 0}
     names = [results.write({**found, "seed": seed}, tmp_path).name for seed in (0, 1)]

@@ -18,7 +18,7 @@ import redraft
 from redraft import comparison
 from redraft.cli import main
 from redraft.commands.measuring import Evaluate
-from redraft.config import DataConfig, read_recipe
+from redraft.config import DataConfig, read_recipe, recipe_names
 from redraft.data import playlists as data
 from redraft.domains import prepare_playlists
 from redraft.evaluation.playlists import CORRUPTIONS
@@ -317,13 +317,16 @@ def test_what_must_travel_is_named(windows, cache: Path, monkeypatch, tmp_path: 
     assert "tracks.safetensors.gz" in message(replace(windows, prepared=alone).known)
 
 
-def test_recipes_of_playlists_differ_in_their_noise_alone():
-    recipes = [read_recipe(f"playlists/{method}") for method in METHODS]
+@pytest.mark.parametrize(("size", "heads", "seconds"), [("", 16, 300), ("-small", 4, 720)])
+def test_recipes_of_playlists_differ_in_their_noise_alone(size, heads, seconds):
+    names = [f"playlists/{method}{size}" for method in METHODS]
+    recipes = [read_recipe(name) for name in names if name in recipe_names()]
+    assert len(recipes) >= 4
     for part in ("seed", "data", "denoiser", "optimizer", "train"):
         assert len({repr(getattr(recipe, part)) for recipe in recipes}) == 1
     (first, *_) = recipes
-    assert first.denoiser.heads == 16 and first.data.max_length == 150
-    assert first.train.seconds == 300
+    assert first.denoiser.heads == heads and first.data.max_length == 150
+    assert first.train.seconds == seconds and first.denoiser.period == 3
 
 
 # Choosing among recipes
@@ -335,7 +338,7 @@ def test_recipes_are_followed_on_windows_held_out(recipes, tmp_path: Path, capsy
     recipe = tmp_path / "often.toml"
     text = Path(recipes[0]).read_text().replace("save_every = ", "save_every = 3 # ")
     recipe.write_text(re.sub("keep = .*", "keep = 9", text))
-    held_out["main"]([str(tmp_path), str(recipe), "--windows", "5", "--draws", "2"])
+    held_out["main"]([str(tmp_path), str(recipe), "--windows", "5", "--draws", "2", "--steps", "3"])
     rows = json.loads((tmp_path / "often.json").read_text())
     assert [row["steps"] for row in rows] == [3, 4]
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == rows

@@ -157,19 +157,20 @@ def measure(
 
 
 def variants(entries: Sequence[Contender]) -> list[str | None]:
-    """What files of results are told apart by, where several recipes have one method.
+    """What files of results are told apart by, beside their methods.
 
-    A recipe that adds to its method's name, such as vsdd-slow.toml, is the variant "slow".
+    A recipe that adds to its method's name, such as vsdd-slow.toml, is the variant "slow"; one that
+    has another name is told by it where its method comes more than once.
     """
     methods = Counter(entry.config.method for entry in entries)
     names = [Path(entry.name).stem for entry in entries]
     if len(set(names)) < len(names):
         names = [entry.label for entry in entries]
     return [
-        name.removeprefix(entry.config.method).lstrip("-") or None
-        if methods[entry.config.method] > 1
+        name.removeprefix(method).lstrip("-") or None
+        if name.startswith(method) or methods[method] > 1
         else None
-        for name, entry in zip(names, entries, strict=True)
+        for name, method in zip(names, (entry.config.method for entry in entries), strict=True)
     ]
 
 
