@@ -85,7 +85,7 @@ def test_a_collapsed_kernel_has_the_gradient_it_has_in_float64(scale):
         noise = Draft(scores.softmax(-1).to(dtype), steps(alpha_bar("linear", T)))
         xt = noise.corrupt(x0, times, torch.Generator().manual_seed(0))
 
-        def denoiser(xt, t, padded, belief, evidence):
+        def denoiser(xt, t, padded, belief, evidence, given):
             return logits.to(dtype) + evidence(xt, t)
 
         token_losses(denoiser, noise, x0, [Draw(xt, times, T)]).sum().backward()
