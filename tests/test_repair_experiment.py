@@ -264,7 +264,7 @@ def test_a_perfect_and_a_hopeless_model(monkeypatch):
 
 def test_the_table_has_every_repairer_and_only_what_was_measured(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "selfies", stand_in())
-    script = Path(__file__).parents[1] / "scripts" / "tables.py"
+    script = Path(__file__).parents[1] / "scripts" / "tables"
     table = runpy.run_path(str(script))["TABLES"]["repair-molecules"]
     (tmp_path / "repair-choice.json").write_text(json.dumps({"method": "vsdd", "metrics": {}}))
     assert table(tmp_path) == "Not measured yet."

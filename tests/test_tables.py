@@ -5,11 +5,11 @@ import runpy
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-tables = runpy.run_path(str(ROOT / "scripts" / "tables.py"))
+tables = runpy.run_path(str(ROOT / "scripts" / "tables"))
 
 
 def test_every_table_is_up_to_date():
-    assert tables["main"](check=True) == 0, "run python scripts/tables.py"
+    assert tables["main"](check=True) == 0, "run python scripts/tables"
 
 
 def test_a_stale_table_is_seen_and_renewed():

@@ -1,0 +1,112 @@
+"""Tables of playlists: next tracks and repair."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from cells import ROOT, by_name, rows_of, table, with_interval
+
+HITS = ("known_tracks", "hitrate@3", "hitrate@3_combined")
+
+
+def playlist_recipe() -> str:
+    """States of runs on windows held out, and simple ways to tell the next tracks of these."""
+    found = rows_of("playlists/recipe-search")
+    titles = (
+        "by",
+        "of a run of",
+        "bound, nats a token",
+        "on learned ones",
+        "hit, one draw, %",
+        "hit, votes, %",
+    )
+    states = [
+        (
+            *(f"{row['steps']:,} steps", f"{row['budget_seconds']} s"),
+            with_interval(row["bound_nats_per_token"], ".2f"),
+            with_interval(row["learned"]["bound_nats_per_token"], ".2f"),
+            with_interval(row["hitrate@3"], ".1f", 100),
+            with_interval(row["hitrate@3_combined"], ".1f", 100),
+        )
+        for row in found["rows"]
+    ]
+    simple = [
+        (name, "", "", "", with_interval(metrics["hitrate@3"], ".1f", 100), "")
+        for name, metrics in found["baselines"]["lsh"].items()
+    ]
+    return table(titles, (*states, *simple))
+
+
+def playlist_denoisers() -> str:
+    """Small denoisers with and without what helps on playlists, on windows held out."""
+    titles = (
+        *("denoiser", "by", "bound, nats a token", "tracks that exist, %"),
+        *("hit, one draw, %", "hit, votes, %"),
+    )
+    rows = [
+        (
+            row["denoiser"],
+            f"{row['steps']:,} steps",
+            with_interval(row["bound_nats_per_token"], ".2f"),
+            *(with_interval(row[name], ".1f", 100) for name in HITS),
+        )
+        for row in rows_of("playlists/denoiser-search")["rows"]
+    ]
+    return table(titles, rows)
+
+
+def next_tracks(variant: str, folder: Path = ROOT / "results/playlists") -> str:
+    """Next tracks of unseen windows by all methods of a size, and by simple ways."""
+    titles = (
+        *("method", "steps", "bound, nats a track", "tracks that exist, %"),
+        *("hit, one draw, %", "hit, votes, %"),
+    )
+    found = {
+        path.stem.removeprefix("next-tracks-"): rows_of(f"playlists/{path.stem}")
+        for path in by_name(folder.glob(f"next-tracks-*{variant}.json"))
+    }
+    rows = [
+        (
+            *(method, f"{own['steps']:,}"),
+            with_interval(own["metrics"]["bound_nats_per_track"], ".2f"),
+            *(with_interval(own["metrics"][name], ".1f", 100) for name in HITS),
+        )
+        for method, own in found.items()
+    ]
+    simple = next(iter(found.values()))["baselines"]
+    return table(
+        titles,
+        rows
+        + [
+            (name, "", "", "", with_interval(metrics["hitrate@3"], ".1f", 100), "")
+            for name, metrics in simple.items()
+        ],
+    )
+
+
+def repaired_playlists(variant: str, folder: Path = ROOT / "results/playlists") -> str:
+    """What became of the corrupted tracks of unseen windows."""
+    shares = {"repair_rate": "changed, %", "exact_recovery": "back, %"}
+    states = {state: f"smooth there, {state}" for state in ("original", "corrupted", "repaired")}
+    titles = ("corruption", "method", *shares.values(), *states.values())
+    found = {
+        path.stem.removeprefix("repair-"): rows_of(f"playlists/{path.stem}")["metrics"]
+        for path in by_name(folder.glob(f"repair-*{variant}.json"))
+    }
+    rows = [
+        (
+            *(kind, method),
+            *(with_interval(metrics[f"{name}@{kind}"], ".0f", 100) for name in shares),
+            *(with_interval(metrics[f"place_smoothness_{s}@{kind}"], ".3f") for s in states),
+        )
+        for kind in ("duplication", "transition", "energy")
+        for method, metrics in found.items()
+    ]
+    return table(titles, rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "playlist-recipe": playlist_recipe,
+    "playlist-denoisers": playlist_denoisers,
+    "next-tracks-small": lambda: next_tracks("small"),
+    "repaired-playlists-small": lambda: repaired_playlists("small"),
+}
