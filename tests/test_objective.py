@@ -419,9 +419,17 @@ def test_ranges_of_the_two_estimators(B, T, seed):
 # PAD.
 
 
-def tiny(positions: Any = "rotary", max_length: int = 12, **options: Any) -> Denoiser:
+POSITIONS: dict[str, dict[str, Any]] = {
+    "rotary": {},
+    "learned": {"positions": "learned"},
+    "neighbours": {"neighbours": 2},
+}
+"""Ways to know where a token is, and what options they take."""
+
+
+def tiny(positions: str = "rotary", max_length: int = 12, **options: Any) -> Denoiser:
     """A small denoiser in float64, with weights far enough from zero for everything to matter."""
-    config = DenoiserConfig(width=8, layers=2, heads=2, positions=positions, **options)
+    config = DenoiserConfig(width=8, layers=2, heads=2, **POSITIONS[positions], **options)
     torch.manual_seed(0)
     denoiser = Denoiser(config, V, T, max_length).double()
     with torch.no_grad():
@@ -434,7 +442,7 @@ def sequences(B: int, L: int, seed: int = 0) -> Tensor:
     return torch.tensor(np.random.default_rng(seed).integers(MASK + 1, V, size=(B, L)))
 
 
-positions = pytest.mark.parametrize("positions", ["rotary", "learned"])
+positions = pytest.mark.parametrize("positions", POSITIONS)
 
 
 def test_the_mean_is_over_tokens_that_are_not_pad():
@@ -662,9 +670,10 @@ def test_the_order_of_tokens_matters(positions):
         assert not torch.allclose(moved, denoiser(x, t)[:, order][..., MASK + 1 :], atol=1e-3)
 
 
-def test_rotary_positions_are_relative():
+@pytest.mark.parametrize("positions", ["rotary", "neighbours"])
+def test_rotary_positions_are_relative(positions):
     """What is seen depends on distances alone: noise in front, hidden as PAD, shifts nothing."""
-    denoiser, t = tiny("rotary"), torch.tensor([2])
+    denoiser, t = tiny(positions), torch.tensor([2])
     x = torch.tensor([[2, 3, 4, 3]])
     shifted = nn.functional.pad(x, (3, 0), value=PAD)
     with torch.no_grad():
@@ -681,6 +690,19 @@ def test_a_token_knows_its_place_in_its_item(period):
             shifted = nn.functional.pad(x, (by, 0), value=PAD)
             same = torch.allclose(denoiser(shifted, t)[:, by:], denoiser(x, t), rtol=1e-5)
             assert same == (by % period == 0)
+
+
+@given(reach=st.integers(0, 4), L=st.integers(1, 9), seed=seeds)
+def test_before_all_attention_a_token_is_told_of_its_neighbours_alone(reach, L, seed):
+    denoiser, x, t = tiny(neighbours=reach), sequences(1, L, seed), torch.tensor([2])
+    denoiser.blocks = nn.ModuleList()  # what else carries anything from place to place
+    with torch.no_grad():
+        before = denoiser(x, t)[0, :, MASK + 1 :]
+        for l in range(L):
+            changed = x.clone()
+            changed[0, l] = MASK
+            moved = (denoiser(changed, t)[0, :, MASK + 1 :] - before).abs().amax(-1) > 1e-9
+            assert moved.tolist() == [abs(l - other) <= reach for other in range(L)]
 
 
 @positions

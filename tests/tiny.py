@@ -31,7 +31,9 @@ from redraft.methods import entry
 TINY = Config(
     data=DataConfig(max_length=14, long="drop"),
     noise=NoiseConfig(T=5, hidden=8),
-    denoiser=DenoiserConfig(width=16, layers=1, heads=2, recall=True, infills=True, evidence=True),
+    denoiser=DenoiserConfig(
+        width=16, layers=1, heads=2, neighbours=1, recall=True, infills=True, evidence=True
+    ),
     optimizer=OptimizerConfig(lr=1e-2),
     train=TrainConfig(
         steps=30, batch=16, log_every=10, save_every=10, validate=32, ema=0.5, drafts=True

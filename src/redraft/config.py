@@ -129,6 +129,8 @@ class DenoiserConfig:
     """How the denoiser knows positions."""
     period: int = 1
     """Tokens of one item, such as 3 codes of a track: each token is told its place in its item."""
+    neighbours: int = 0
+    """How many tokens to each side every token is told of before all attention."""
     time: bool = True
     """Whether the denoiser is told the time t (masked diffusion does not need to be)."""
     recall: bool = False
@@ -144,6 +146,10 @@ class DenoiserConfig:
             check(value >= 1, f"denoiser.{name} must be at least 1, got {value}")
         check(
             1 <= self.layers <= 1000, f"denoiser.layers must be from 1 to 1000, got {self.layers}"
+        )
+        check(
+            0 <= self.neighbours <= 100,
+            f"denoiser.neighbours must be from 0 to 100, got {self.neighbours}",
         )
         head, rest = divmod(self.width, self.heads)
         check(

@@ -2,7 +2,8 @@
 
 Pre-norm, rotary positions by default, the time added to the input, PAD masked from attention.
 Rotary positions are relative; where items are several tokens each, `period` of them, a token is
-told which of these it is.
+told which of these it is. With `neighbours` each token is at once told of those beside it, what an
+attention head would first have to learn to look for.
 With `recall` it is also given its own belief of x_0 one step before (self-conditioning, Chen et al.
 2023): what one step draws token by token the next can then hold against a plan of the whole. With
 `evidence` Bayes' rule does a part of its work,
@@ -43,6 +44,8 @@ class Denoiser(nn.Module):
             nn.Sequential(nn.Linear(D, D), nn.SiLU(), nn.Linear(D, D)) if config.time else None
         )
         self.recall = nn.Linear(V, D, bias=False) if config.recall else None
+        self.reach = config.neighbours
+        self.near = nn.Linear((2 * self.reach + 1) * D, D, bias=False) if self.reach else None
         self.blocks = nn.ModuleList(
             Block(D, config.heads, config.bias) for _ in range(config.layers)
         )
@@ -61,8 +64,9 @@ class Denoiser(nn.Module):
         for name, weight in self.named_parameters():
             if name.endswith(("out.weight", "down.weight")):  # what a layer adds to its input
                 nn.init.normal_(weight, std=0.02 / (2 * layers) ** 0.5)
-        if self.recall is not None:
-            nn.init.zeros_(self.recall.weight)
+        for added in (self.recall, self.near):
+            if added is not None:
+                nn.init.zeros_(added.weight)
 
     @property
     def embeddings(self) -> Tensor:
@@ -103,11 +107,13 @@ class Denoiser(nn.Module):
         if self.recall is not None and belief is not None:
             recalled = self.recall(belief.to(h.dtype))
             h = h + (recalled if given is None else recalled.where(~given[..., None], 0))
-        if torch.is_autocast_enabled(h.device.type):  # the sum of all layers in low precision too
-            h = h.to(torch.get_autocast_dtype(h.device.type))
         keep = None
         if padded:
             keep = x[..., PAD] < 0.5 if relaxed else x != PAD  # (B, L)
+        if self.near is not None:
+            h = h + self.near(self.surroundings(h, keep))
+        if torch.is_autocast_enabled(h.device.type):  # the sum of all layers in low precision too
+            h = h.to(torch.get_autocast_dtype(h.device.type))
         turns = None
         if self.position is None:
             turns = rotary_turns(x.shape[1], self.head_width, x.device)
@@ -118,6 +124,12 @@ class Denoiser(nn.Module):
         logits = logits if told is None else logits + told
         states = torch.arange(self.V, device=x.device)
         return logits.masked_fill((states == PAD) | (states == MASK), -torch.inf)
+
+    def surroundings(self, h: Tensor, keep: Tensor | None) -> Tensor:
+        """(B, L, (2 reach + 1) D) each token with its neighbours; beyond an end, and PAD, is 0."""
+        there = h if keep is None else h * keep[..., None]
+        wide = nn.functional.pad(there, (0, 0, self.reach, self.reach))
+        return wide.unfold(1, 2 * self.reach + 1, 1).flatten(2)
 
     def moments(self, t: Tensor, given: Tensor | None) -> Tensor:
         """(B, 1 or L, D) what tells each token its time: t, or 0 if it is given."""
