@@ -18,7 +18,7 @@ from redraft.config import read_recipe
 from redraft.data import stories as data
 from redraft.errors import UserError
 from redraft.evaluation import stories
-from redraft.evaluation.stories import Judge
+from redraft.evaluation.judge import Judge
 from redraft.experiments import drawn, editing
 from redraft.experiments import stories as experiment
 from redraft.experiments.data import dataset_of

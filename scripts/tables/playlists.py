@@ -36,10 +36,10 @@ def playlist_recipe() -> str:
     return table(titles, (*states, *simple))
 
 
-def playlist_denoisers() -> str:
+def playlist_denoisers(search: str, what: str = "denoiser") -> str:
     """Small denoisers with and without what helps on playlists, on windows held out."""
     titles = (
-        *("denoiser", "by", "bound, nats a token", "tracks that exist, %"),
+        *(what, "by", "bound, nats a token", "tracks that exist, %"),
         *("hit, one draw, %", "hit, votes, %"),
     )
     rows = [
@@ -49,7 +49,7 @@ def playlist_denoisers() -> str:
             with_interval(row["bound_nats_per_token"], ".2f"),
             *(with_interval(row[name], ".1f", 100) for name in HITS),
         )
-        for row in rows_of("playlists/denoiser-search")["rows"]
+        for row in rows_of(f"playlists/{search}")["rows"]
     ]
     return table(titles, rows)
 
@@ -106,7 +106,8 @@ def repaired_playlists(variant: str, folder: Path = ROOT / "results/playlists") 
 
 TABLES: dict[str, Callable[[], str]] = {
     "playlist-recipe": playlist_recipe,
-    "playlist-denoisers": playlist_denoisers,
+    "playlist-denoisers": lambda: playlist_denoisers("denoiser-search"),
+    "playlist-neighbours": lambda: playlist_denoisers("neighbour-search", "neighbours"),
     "next-tracks-small": lambda: next_tracks("small"),
     "repaired-playlists-small": lambda: repaired_playlists("small"),
 }

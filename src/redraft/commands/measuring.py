@@ -15,7 +15,7 @@ from redraft.config import Config, check, read_recipe
 from redraft.errors import Stopped, UserError, unknown
 
 if TYPE_CHECKING:
-    from redraft.evaluation import stories
+    from redraft.evaluation.judge import Judging
     from redraft.evaluation.results import Run
     from redraft.experiments.domain import Asked
     from redraft.experiments.noise import Kernel
@@ -141,7 +141,7 @@ class Evaluate(Drawing):
 
 
 @contextmanager
-def judging() -> "Iterator[stories.Callback]":
+def judging() -> "Iterator[Judging]":
     """A bar of the texts that a judge has read."""
     with bar("judging") as update:
         yield lambda seen: update(completed=seen.done, total=seen.total)

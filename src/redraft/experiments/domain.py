@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from redraft.config import Config, check
 from redraft.domains import Dataset
 from redraft.errors import UserError
-from redraft.evaluation import stories
+from redraft.evaluation.judge import Judging
 from redraft.evaluation.statistics import Estimate
 from redraft.experiments.noise import Kernel
 from redraft.folder import explained, put
@@ -80,7 +80,7 @@ class Asked:
     options: dict[str, Any] = field(default_factory=dict)
     """Of the sampler."""
     callback: Callback | None = None
-    judging: stories.Callback | None = None
+    judging: Judging | None = None
 
 
 @dataclass(frozen=True)

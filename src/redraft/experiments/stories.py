@@ -30,8 +30,8 @@ from redraft.data.stories import read
 from redraft.domains import Dataset
 from redraft.errors import UserError
 from redraft.evaluation import results, statistics, stories
+from redraft.evaluation.judge import Judge, Judging, Likelihood, judge_at_hand, refuse_folder
 from redraft.evaluation.statistics import Estimate
-from redraft.evaluation.stories import Judge, Likelihood
 from redraft.experiments import domain, editing, noise, sweeps
 from redraft.experiments.data import dataset_of, held_out, unseen
 from redraft.experiments.domain import PLAIN, Asked, keep_rows, read_rows
@@ -167,10 +167,10 @@ def measuring(out: Path, asked: Asked) -> Callable[[Drawn], Measured]:
 
 
 def judge_of(asked: Asked) -> Judge:
-    return Judge.load(asked.judge or stories.judge_at_hand())
+    return Judge.load(asked.judge or judge_at_hand())
 
 
-def numbers(own: Drawn, judge: Judge, judging: stories.Callback | None = None) -> Measured:
+def numbers(own: Drawn, judge: Judge, judging: Judging | None = None) -> Measured:
     """All experiments on what was drawn from one model."""
     seed, data, samples = own.config.seed, dataset_of(own), own.samples()
     drafts = {name: own.drafts(name) for name in editing.EXPERIMENTS}
@@ -191,7 +191,7 @@ def generation(
     bound: Sequence[Bound],
     judge: Judge,
     seed: int = 0,
-    judging: stories.Callback | None = None,
+    judging: Judging | None = None,
 ) -> dict[str, Any]:
     """All measures of new stories, with those of unseen ones beside them."""
     encode = data.tokenizer.encode
@@ -224,7 +224,7 @@ def swept(
     data: Dataset,
     judge: Judge,
     seed: int = 0,
-    judging: stories.Callback | None = None,
+    judging: Judging | None = None,
 ) -> dict[str, Any]:
     """All measures by each setting, with those of as many unseen stories beside them."""
     measure = partial(stories.quality, judge=judge, seed=seed, callback=judging)
@@ -293,7 +293,7 @@ def measure_editing(model: Model, data: Dataset, asked: Asked, experiment: str) 
 def check_asked(asked: Asked) -> None:
     check(not asked.fcd, "--fcd is for molecules, this is about stories")
     if asked.judge is not None:
-        stories.refuse_folder(asked.judge)
+        refuse_folder(asked.judge)
 
 
 STORIES = domain.Domain(
