@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
@@ -22,37 +23,47 @@ from redraft.report.style import LOOKS, look, save
 
 ROOT = Path(__file__).parents[1]
 
-DRAWN: dict[str, tuple[str, str, Callable[[Sequence[Result]], Figure]]] = {
-    "validity": ("molecules", "generation", comparisons.validity),
-    "redrafting": ("molecules", "redrafting", comparisons.redrafting),
-    "steps": ("molecules", "steps", comparisons.steps),
-    "renewal": ("molecules", "renewal", comparisons.renewal),
-    "story-steps": ("stories", "steps", comparisons.steps),
-    "story-renewal": ("stories", "renewal", comparisons.renewal),
-    "temperature": ("stories", "temperature", comparisons.temperature),
-    "variety": ("stories", "generation renewal temperature", stories.variety),
-    "next-tracks": ("playlists", "next-tracks", playlists.next_tracks),
-    "playlist-repair": ("playlists", "repair", playlists.repair),
+
+class Drawing(NamedTuple):
+    """A figure: of which domain and experiments, how it is drawn, and of which variant."""
+
+    domain: str
+    experiments: str
+    draw: Callable[[Sequence[Result]], Figure]
+    variant: str | None = None
+
+
+DRAWN = {
+    "validity": Drawing("molecules", "generation", comparisons.validity),
+    "redrafting": Drawing("molecules", "redrafting", comparisons.redrafting),
+    "steps": Drawing("molecules", "steps", comparisons.steps),
+    "renewal": Drawing("molecules", "renewal", comparisons.renewal),
+    "story-steps": Drawing("stories", "steps", comparisons.steps),
+    "story-renewal": Drawing("stories", "renewal", comparisons.renewal),
+    "temperature": Drawing("stories", "temperature", comparisons.temperature),
+    "variety": Drawing("stories", "generation renewal temperature", stories.variety),
+    "next-tracks": Drawing("playlists", "next-tracks", playlists.next_tracks),
+    "playlist-repair": Drawing("playlists", "repair", playlists.repair),
+    "next-tracks-small": Drawing("playlists", "next-tracks", playlists.next_tracks, "small"),
+    "playlist-repair-small": Drawing("playlists", "repair", playlists.repair, "small"),
 }
-"""Figures, of which domain and experiments they are, and how they are drawn."""
 CAPTIONS = comparisons.CAPTIONS | stories.CAPTIONS | playlists.CAPTIONS
 CAPTIONS |= {f"story-{name}": CAPTIONS[name] for name in ("steps", "renewal")}
+CAPTIONS |= {f"{name}-small": CAPTIONS[name] for name in ("next-tracks", "playlist-repair")}
 
 
-def results_of(experiment: str, folder: Path) -> list[Result]:
-    """Runs of every seed; variants that have no look of their own, such as tiny ones, are told and
-    left out.
-    """
+def results_of(experiment: str, folder: Path, variant: str | None = None) -> list[Result]:
+    """Runs of every seed; other variants that have no look of their own are told and left out."""
     found = []
     for path in sorted(folder.glob(f"{experiment}-*.json")):
         result = json.loads(path.read_text(encoding="utf-8"))
         method = result["method"]
         looks = {method, *(name for name in LOOKS if name.startswith(method))}
-        names = {named(f"{experiment}-{name}", result["seed"]): name for name in looks}
+        names = {named(f"{experiment}-{name}", result["seed"], variant): name for name in looks}
         if path.name in names:
             found.append(result | {"method": names[path.name]})
         else:
-            print(f"{path.name} is in no figure: it is a variant")
+            print(f"{path.name} is left out: it is another variant")
     return found
 
 
@@ -80,14 +91,14 @@ def method_of(path: Path, name: str) -> str:
 
 
 def figures(results: Path, metrics: Sequence[Path]) -> Iterator[tuple[str, Figure]]:
-    for name, (domain, experiments, draw) in DRAWN.items():
+    for name, (domain, experiments, draw, variant) in DRAWN.items():
         names = experiments.split()
-        found = [own for each in names for own in results_of(each, results / domain)]
+        found = [own for each in names for own in results_of(each, results / domain, variant)]
         if found:
             yield name, draw(found)
         else:
-            files = " or ".join(f"{each}-METHOD.json" for each in names)
-            print(f"{name} is left out: no plain {files} in results/{domain}")
+            files = " or ".join(named(f"{each}-METHOD", 0, variant) for each in names)
+            print(f"{name} is left out: no {files} in results/{domain}")
     if tracks := data.find(data.home(), files=(*data.FOR_TRAINING, *data.FOR_EVALUATION)):
         yield "neighbours", playlists.neighbours(playlists.sanity(tracks))
     else:

@@ -305,6 +305,12 @@ def test_variants_with_a_look_of_their_own_are_drawn_under_their_name(results):
     assert "d3pm-confusion-symmetric" in {each["method"] for each in found}
 
 
+def test_a_figure_of_a_variant_is_of_its_files_alone(results):
+    (found,) = script["results_of"]("generation", results / "molecules", "tiny")
+    assert (found["method"], found["seed"]) == ("d3pm-uniform", 0)
+    assert script["results_of"]("generation", results / "molecules", "small") == []
+
+
 def test_the_script_draws_what_it_has_and_tells_what_it_has_not(results, tmp_path, capsys):
     run, out = tmp_path / "run" / "metrics.jsonl", tmp_path / "figures"
     run.parent.mkdir()
