@@ -21,6 +21,7 @@ from redraft.commands.measuring import Evaluate
 from redraft.config import DataConfig, read_recipe, recipe_names
 from redraft.data import playlists as data
 from redraft.domains import prepare_playlists
+from redraft.errors import UserError
 from redraft.evaluation.playlists import CORRUPTIONS
 from redraft.experiments import drawn
 from redraft.experiments import playlists as experiment
@@ -330,6 +331,19 @@ def test_recipes_of_playlists_differ_in_their_noise_alone(small, heads, seconds)
 
 
 # Choosing among recipes
+
+code_bits = runpy.run_path(str(Path(__file__).parents[1] / "scripts" / "code_bits.py"))["code_bits"]
+
+
+def test_bits_of_codes_are_told_of_what_was_drawn(done: Path):
+    masks, vsdd = (drawn.read(next(done.glob(f"*{name}*.drawn"))) for name in EXPERIMENTS)
+    found = code_bits(vsdd)
+    names = {f"ratio_{bits}@{t}" for bits in range(1, 8) for t in (1, 2, 3, 5)}
+    assert set(found["metrics"]) == names and found["n"] == 128
+    assert len(found["nearest"]) == 10 and set(found["nearest"]) <= set(range(1, 8))
+    with pytest.raises(UserError, match="learned"):
+        code_bits(masks)
+
 
 held_out = runpy.run_path(str(Path(__file__).parents[1] / "scripts" / "held_out.py"))
 

@@ -1,4 +1,4 @@
-"""Tables of playlists: next tracks and repair."""
+"""Tables of playlists: next tracks, repair, and what noise knows of codes."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -104,10 +104,20 @@ def repaired_playlists(variant: str, folder: Path = ROOT / "results/playlists") 
     return table(titles, rows)
 
 
+def code_bits(run: str) -> str:
+    """How likely a code becomes another, over uniform noise, by the bits that differ."""
+    found = rows_of(f"playlists/code-bits-{run}")["metrics"]
+    names = [name.removeprefix("ratio_").split("@") for name in found]
+    bits, times = (sorted({int(number) for number in own}) for own in zip(*names, strict=True))
+    rows = [(str(t), *(with_interval(found[f"ratio_{n}@{t}"], ".2f") for n in bits)) for t in times]
+    return table(("t", *(f"{n} bits" if n > 1 else "1 bit" for n in bits)), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "playlist-recipe": playlist_recipe,
     "playlist-denoisers": lambda: playlist_denoisers("denoiser-search"),
     "playlist-neighbours": lambda: playlist_denoisers("neighbour-search", "neighbours"),
     "next-tracks-small": lambda: next_tracks("small"),
     "repaired-playlists-small": lambda: repaired_playlists("small"),
+    "code-bits": lambda: code_bits("vsdd-small"),
 }
