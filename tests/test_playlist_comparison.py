@@ -332,7 +332,8 @@ def test_recipes_of_playlists_differ_in_their_noise_alone(small, heads, seconds)
 
 # Choosing among recipes
 
-code_bits = runpy.run_path(str(Path(__file__).parents[1] / "scripts" / "code_bits.py"))["code_bits"]
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+code_bits = runpy.run_path(str(SCRIPTS / "code_bits.py"))["code_bits"]
 
 
 def test_bits_of_codes_are_told_of_what_was_drawn(done: Path):
@@ -345,7 +346,7 @@ def test_bits_of_codes_are_told_of_what_was_drawn(done: Path):
         code_bits(masks)
 
 
-held_out = runpy.run_path(str(Path(__file__).parents[1] / "scripts" / "held_out.py"))
+held_out = runpy.run_path(str(SCRIPTS / "held_out.py"))
 
 
 def test_recipes_are_followed_on_windows_held_out(recipes, tmp_path: Path, capsys):
@@ -358,3 +359,23 @@ def test_recipes_are_followed_on_windows_held_out(recipes, tmp_path: Path, capsy
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == rows
     unseen, learned = (row["bound_nats_per_token"] for row in (rows[-1], rows[-1]["learned"]))
     assert unseen["value"] != learned["value"]
+
+
+ways = runpy.run_path(str(SCRIPTS / "choose_next_tracks.py"))
+
+
+def test_ways_to_draw_are_compared_on_windows_held_out(there: Path, tmp_path: Path, monkeypatch):
+    """A way differs from itself in nothing, and a run from itself."""
+    options = [{}, {"steps": 3, "renew": 0.5}]
+    monkeypatch.setitem(ways["rows"].__globals__, "WAYS", options)
+    runs = [str(path.parent) for path in sorted(there.glob("*-seed0/config.json"))]
+    out = tmp_path / "ways.json"
+    ways["main"]([str(out), *runs, "-n", "6", "--draws", "2"])
+    found = json.loads(out.read_text())
+    assert [row["way"] for row in found["rows"]] == [way for way in options for _ in EXPERIMENTS]
+    first, second, third, last = found["rows"]
+    for row, to in ((first, "over_plain"), (second, "over_plain"), (third, "over_first")):
+        assert {number["value"] for number in row[to].values()} == {0}
+    hits = [row["metrics"]["known_tracks"]["value"] for row in found["rows"]]
+    assert last["over_plain"]["known_tracks"]["value"] == pytest.approx(hits[3] - hits[1])
+    assert last["over_first"]["known_tracks"]["value"] == pytest.approx(hits[3] - hits[2])
