@@ -9,11 +9,13 @@ paper's) and than the first run in the same way. Validation windows are not look
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from redraft import checkpoint
+from redraft.cli import outcome
 from redraft.evaluation.results import facts
 from redraft.experiments.data import dataset_of
 from redraft.experiments.playlists import Columns, in_file, next_tracks
@@ -85,4 +87,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(outcome(main))

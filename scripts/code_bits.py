@@ -12,11 +12,13 @@ Intervals are over codes.
 """
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from redraft.cli import outcome
 from redraft.errors import UserError
 from redraft.evaluation import results, statistics
 from redraft.evaluation.statistics import Estimate
@@ -75,10 +77,14 @@ def differing(n: int) -> np.ndarray:
     return sum(apart >> bit & 1 for bit in range(n.bit_length()))
 
 
-if __name__ == "__main__":
+def main() -> None:
     parser = argparse.ArgumentParser(description="Does learned noise know the bits of codes?")
     parser.add_argument("folders", nargs="+", type=Path, help="NAME.drawn of redraft compare")
     parser.add_argument("--variant", help="a name for these, beside those of others")
     given = parser.parse_args()
     for folder in given.folders:
         print(results.write(code_bits(drawn.read(folder)), ROOT / "results", given.variant))
+
+
+if __name__ == "__main__":
+    sys.exit(outcome(main))

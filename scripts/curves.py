@@ -7,10 +7,12 @@ so many steps, and the last.
 """
 
 import argparse
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from redraft.cli import outcome
 from redraft.evaluation import results
 from redraft.experiments import drawn
 from redraft.experiments.domain import Drawn
@@ -30,7 +32,7 @@ def rounded(row: Mapping[str, float]) -> dict[str, float]:
     return {name: round(value, 4) for name, value in row.items()}
 
 
-if __name__ == "__main__":
+def main() -> None:
     parser = argparse.ArgumentParser(description="Learning curves of runs as results.")
     parser.add_argument("folders", nargs="+", type=Path, help="NAME.drawn of redraft compare")
     parser.add_argument("--variant", help="a name for these, beside those of others")
@@ -40,3 +42,7 @@ if __name__ == "__main__":
     for folder in given.folders:
         found = curves(drawn.read(folder), given.every, given.note)
         print(results.write(found, ROOT / "results", given.variant))
+
+
+if __name__ == "__main__":
+    sys.exit(outcome(main))

@@ -20,9 +20,7 @@ from pathlib import Path
 
 from redraft.comparison import Contender, contenders, domain_of, draw
 from redraft.errors import Stopped, UserError
-from redraft.experiments.domain import amounts_of
-
-AMOUNTS = ("fewer", "renewed", "cooled", "redrafts", "bound", "draws")
+from redraft.experiments.domain import AMOUNTS, amounts_of
 
 
 def job(text: str) -> tuple[int, str]:
@@ -73,6 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except Stopped as stop:  # by a signal, which is for all of them
             print(stop, file=sys.stderr)
             return stop.exit_code
+        except UserError as error:
+            print(error, file=sys.stderr)
+            failed = True
         except Exception:
             traceback.print_exc()
             failed = True

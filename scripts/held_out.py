@@ -9,11 +9,13 @@ were learned from, which tells how much is known by heart. OUT/NAME.json has a r
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from redraft import checkpoint
+from redraft.cli import outcome
 from redraft.config import read_recipe
 from redraft.experiments.data import dataset_of
 from redraft.experiments.playlists import Columns, bound_columns, in_file, next_tracks, told
@@ -67,4 +69,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(outcome(main))

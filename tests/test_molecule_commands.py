@@ -16,6 +16,7 @@ from redraft.cli import main
 from redraft.data.molecules import bundled, canonical_or_none
 from redraft.evaluation import results
 from redraft.evaluation.statistics import Estimate
+from redraft.folder import digest
 from redraft.report import molecules
 from redraft.report.grid import molecule_grid
 from redraft.report.structure import structure
@@ -184,12 +185,14 @@ def test_evaluation_leaves_a_result(molecules, run, tmp_path: Path):
 
 
 def test_a_result_tells_how_it_was_drawn_if_not_plainly(molecules, run, tmp_path: Path):
-    flags = ("-n", 4, "--out", tmp_path, "--seed", 3)
+    flags = ("-n", 4, "--out", tmp_path)
     assert run("evaluate", molecules, *flags)[0] == 0
     assert run("evaluate", molecules, *flags, "--renew", 0.5, "--variant", "renewed")[0] == 0
-    names = ("generation-vsdd.json", "generation-vsdd-renewed.json")
-    plain, renewed = (json.loads((tmp_path / "molecules" / name).read_text()) for name in names)
-    assert "sampler" not in plain and renewed["sampler"] == {"renew": 0.5}
+    assert run("evaluate", molecules, *flags, "--seed", 3, "--variant", "other")[0] == 0
+    names = (f"generation-vsdd{end}.json" for end in ("", "-renewed", "-other"))
+    plain, *rest = (json.loads((tmp_path / "molecules" / name).read_text()) for name in names)
+    assert "sampler" not in plain
+    assert [found["sampler"] for found in rest] == [{"renew": 0.5}, {"seed": 3}]
 
 
 def test_molecules_drawn_elsewhere_are_evaluated_here(molecules, run, tmp_path: Path):
@@ -199,9 +202,9 @@ def test_molecules_drawn_elsewhere_are_evaluated_here(molecules, run, tmp_path: 
         "evaluate", molecules, "--samples", file, "--out", tmp_path, "--variant", "mine"
     )
     assert code == 0
-    metrics = json.loads((tmp_path / "molecules" / "generation-vsdd-mine.json").read_text())[
-        "metrics"
-    ]
+    found = json.loads((tmp_path / "molecules" / "generation-vsdd-mine.json").read_text())
+    assert found["samples"] == {"file": "drawn.smi", "sha256": digest(file)}
+    metrics = found["metrics"]
     assert metrics["validity"]["value"] == 0.5
     assert metrics["uniqueness"]["value"] == 0.5
 
@@ -212,15 +215,17 @@ def test_what_was_written_is_evaluated_as_it_was(ending, molecules, run, tmp_pat
 
     file = tmp_path / f"drawn{ending}"
     write(file, ["CCO", "", "C1CC", "CCN"])
-    assert run("evaluate", molecules, "--samples", file, "--out", tmp_path)[0] == 0
-    found = json.loads((tmp_path / "molecules" / "generation-vsdd.json").read_text())
+    flags = ("--out", tmp_path, "--variant", "mine")
+    assert run("evaluate", molecules, "--samples", file, *flags)[0] == 0
+    found = json.loads((tmp_path / "molecules" / "generation-vsdd-mine.json").read_text())
     assert found["n"] == 4 and found["metrics"]["validity"]["value"] == 0.5
 
 
 def test_samples_that_are_no_text_are_told(molecules, run, tmp_path: Path):
     file = tmp_path / "drawn.smi"
     file.write_bytes(b"CCO\n\xff\n")
-    code, _, err = run("evaluate", molecules, "--samples", file, "--out", tmp_path)
+    flags = ("--out", tmp_path, "--variant", "mine")
+    code, _, err = run("evaluate", molecules, "--samples", file, *flags)
     assert code == 2 and "UTF-8" in err and len(err.splitlines()) == 1
 
 
@@ -266,8 +271,9 @@ def test_fcd_is_to_the_unseen_molecules(molecules, run, tmp_path: Path, monkeypa
     monkeypatch.setattr("redraft.evaluation.molecules.frechet_chemnet_distance", distance)
     file = tmp_path / "drawn.smi"
     file.write_text("CCO\nCCN\n", encoding="utf-8")
-    assert run("evaluate", molecules, "--samples", file, "--fcd", "--out", tmp_path)[0] == 0
-    path = tmp_path / "molecules" / "generation-vsdd.json"
+    flags = ("--fcd", "--out", tmp_path, "--variant", "mine")
+    assert run("evaluate", molecules, "--samples", file, *flags)[0] == 0
+    path = tmp_path / "molecules" / "generation-vsdd-mine.json"
     assert json.loads(path.read_text())["metrics"]["fcd"]["value"] == 1.5
     ((drawn, reference),) = given
     assert drawn == ["CCO", "CCN"]
@@ -292,6 +298,8 @@ def test_the_training_data_must_be_those_of_the_run(molecules, run, tmp_path: Pa
     ("flags", "said"),
     [
         (["--steps", "3"], "--variant"),
+        (["--seed", "3"], "--variant"),
+        (["--samples", __file__], "--variant"),
         (["--samples", "nowhere.smi"], "nowhere.smi"),
         (["--experiment", "repair", "--fcd"], "not for repair"),
     ],

@@ -277,6 +277,11 @@ def test_features_are_between_0_and_1_and_missing_ones_stay_missing(request_: Re
     assert {known.styles[i] for i in known.tags[track].indices} == {"genre 1"}
 
 
+def test_features_of_any_size_are_normalised():
+    known = tracks.Catalogue.of([Track(str(i), audio={"tempo": 1e300 * i}) for i in range(3)])
+    assert known.audio[:, AUDIO.index("tempo")].tolist() == [0, 0.5, 1]
+
+
 def test_triplets_have_the_means_and_all_tags_of_their_tracks():
     known = tracks.Catalogue.of(
         [
@@ -415,9 +420,12 @@ def test_features_of_a_table(tmp_path: Path, capsys):
     found = playlist_files.with_features(listening, str(path))
     share = 1 / len(found.tracks)
     assert f"matches {share:.1%} of the {len(found.tracks)} tracks" in capsys.readouterr().err
-    assert found.tracks[0].audio["energy"] == 0.5 and np.isnan(found.tracks[0].audio["tempo"])
+    assert found.tracks[0].audio == {"energy": 0.5}
     assert found.tracks[0].tags == ("indie pop", "rock")
     assert found.tracks[1:] == listening.tracks[1:]
+    path.write_text(f"id,energy,tempo\n{some},n/a,1e300\n")
+    known = playlist_files.with_features(found, str(path)).tracks[0].audio
+    assert known == {"energy": 0.5, "tempo": 1e300}  # what is no number takes nothing away
     path.write_text("id,energy\nelse,1\n")
     said = message(playlist_files.with_features, listening, str(path))
     assert f"0 % of the {len(listening.tracks)} tracks" in said and "'else'" in said

@@ -70,7 +70,7 @@ def judged(tmp_path_factory, monkeypatch) -> list[str]:
 
     monkeypatch.setenv("REDRAFT_CACHE", str(tmp_path_factory.mktemp("cache")))
     monkeypatch.setattr(Judge, "load", load)
-    monkeypatch.setattr(stories, "judge_at_hand", lambda: "follows")
+    monkeypatch.setattr(experiment, "judge_at_hand", lambda: "follows")
     return asked
 
 
@@ -201,9 +201,9 @@ def test_stories_told_elsewhere_are_evaluated_here(there: Path, tmp_path: Path, 
     told = [*data.synthetic(12, seed=5).train]
     (tmp_path / "a.txt").write_text("\n<|endoftext|>\n".join(told))
     flags = ["--samples", str(tmp_path / "a.txt"), "--judge", "other/judge"]
-    flags += ["--out", str(tmp_path / "results")]
+    flags += ["--out", str(tmp_path / "results"), "--variant", "elsewhere"]
     assert main(["evaluate", str(run_of(there, "mdlm")), *flags]) == 0
-    found = result(tmp_path, "generation-mdlm")
+    found = result(tmp_path, "generation-mdlm-elsewhere")
     assert found["n"] == len(told) and judged == ["other/judge"]
     assert found["metrics"]["distinct_1"]["value"] == stories.distinct(told, 1).value
 
@@ -325,7 +325,7 @@ def test_mistakes_are_told_before_anything_is_trained(flags, said, recipes, tmp_
         (["--experiment", "span-removal", "--judge", "gpt2"], "not for span-removal"),
         (["--fcd"], "about stories"),
         (["--judge", "{tmp}"], "no language model"),
-        (["--samples", "{tmp}/empty.txt"], "no sequences"),
+        (["--samples", "{tmp}/empty.txt", "--variant", "x"], "no sequences"),
     ],
 )
 def test_mistakes_in_evaluation_are_told(flags, said, there: Path, tmp_path: Path, capsys):

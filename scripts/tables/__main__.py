@@ -4,6 +4,7 @@ python scripts/tables            rewrite them
 python scripts/tables --check    complain where one is out of date
 """
 
+import argparse
 import re
 import sys
 
@@ -42,4 +43,6 @@ def main(check: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main("--check" in sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="complain, and rewrite nothing")
+    sys.exit(main(parser.parse_args().check))

@@ -6,6 +6,8 @@ import io
 import logging
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 
 from redraft.errors import NotFound, Stopped, UserError, out_of_memory, unknown
 
@@ -68,8 +70,13 @@ def main(arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # where an encoding lacks characters
+    return outcome(partial(act, word, rest))
+
+
+def outcome(action: Callable[[], object]) -> int:
+    """The exit code of what a user asked for; a mistake is told in one sentence."""
     try:
-        act(word, rest)
+        action()
         return 0
     except (UserError, NotFound, Stopped) as error:
         complain(error)

@@ -151,6 +151,10 @@ class DenoiserConfig:
             0 <= self.neighbours <= 100,
             f"denoiser.neighbours must be from 0 to 100, got {self.neighbours}",
         )
+        check(
+            self.time or not self.infills,
+            "denoiser.infills needs denoiser.time, which tells what is given; got time false",
+        )
         head, rest = divmod(self.width, self.heads)
         check(
             rest == 0 and head % 2 == 0,

@@ -44,8 +44,8 @@ class Denoiser(nn.Module):
             nn.Sequential(nn.Linear(D, D), nn.SiLU(), nn.Linear(D, D)) if config.time else None
         )
         self.recall = nn.Linear(V, D, bias=False) if config.recall else None
-        self.reach = config.neighbours
-        self.near = nn.Linear((2 * self.reach + 1) * D, D, bias=False) if self.reach else None
+        reach = config.neighbours
+        self.near = nn.Conv1d(D, D, 2 * reach + 1, padding=reach, bias=False) if reach else None
         self.blocks = nn.ModuleList(
             Block(D, config.heads, config.bias) for _ in range(config.layers)
         )
@@ -111,7 +111,8 @@ class Denoiser(nn.Module):
         if padded:
             keep = x[..., PAD] < 0.5 if relaxed else x != PAD  # (B, L)
         if self.near is not None:
-            h = h + self.near(self.surroundings(h, keep))
+            there = h if keep is None else h * keep[..., None]
+            h = h + self.near(there.mT).mT
         if torch.is_autocast_enabled(h.device.type):  # the sum of all layers in low precision too
             h = h.to(torch.get_autocast_dtype(h.device.type))
         turns = None
@@ -124,12 +125,6 @@ class Denoiser(nn.Module):
         logits = logits if told is None else logits + told
         states = torch.arange(self.V, device=x.device)
         return logits.masked_fill((states == PAD) | (states == MASK), -torch.inf)
-
-    def surroundings(self, h: Tensor, keep: Tensor | None) -> Tensor:
-        """(B, L, (2 reach + 1) D) each token with its neighbours; beyond an end, and PAD, is 0."""
-        there = h if keep is None else h * keep[..., None]
-        wide = nn.functional.pad(there, (0, 0, self.reach, self.reach))
-        return wide.unfold(1, 2 * self.reach + 1, 1).flatten(2)
 
     def moments(self, t: Tensor, given: Tensor | None) -> Tensor:
         """(B, 1 or L, D) what tells each token its time: t, or 0 if it is given."""

@@ -261,26 +261,25 @@ class Sampler:
             given = None if free is None else ~free
             log_p = predict(self.network, self.process, x, t, padded, belief, given)
         else:
-            noisy = free.sum(-1) / (x != PAD).sum(-1)  # (B,)
-            log_p = self._of_few(x, t, padded, belief, noisy)
+            log_p = self._of_few(x, t, padded, belief, free)
         if self.temperature < 1e-18:  # below, quotients may be too large for a float
             return torch.zeros_like(log_p).scatter(-1, log_p.argmax(-1, keepdim=True), 1)
         p = (log_p / self.temperature).softmax(-1)
         return nucleus(p, self.top_p) if self.top_p < 1 else p
 
     def _of_few(
-        self, x: Tensor, t: Tensor, padded: bool, belief: Tensor | None, noisy: Tensor
+        self, x: Tensor, t: Tensor, padded: bool, belief: Tensor | None, free: Tensor
     ) -> Tensor:
-        """log p(x_0 | x_t) but for a constant, where a share of the tokens is at t.
+        """log p(x_0 | x_t) but for a constant, where a share of the tokens, the free, is at t.
 
-        The denoiser is told s = t * noisy, when as many would be replaced if all were at s. What a
+        The denoiser is told s = t * share, when as many would be replaced if all were at s. What a
         token says of its own x_0 as if it were at s gives way to what it says at t:
 
             p(x_0 | x_s = x_t) q(x_t | x_0) / q(x_s = x_t | x_0)
 
         A mask says nothing of it at any time.
         """
-        s = (t * noisy).ceil().long()  # (B,)
+        s = -(-t * free.sum(-1) // (x != PAD).sum(-1))  # (B,), rounded up
         log_p = predict(self.network, self.process, x, s, padded, belief)
         now, then = (self.process.evidence(x, time) for time in (t, s))
         return log_p if now is None or then is None else log_p + now - then

@@ -13,6 +13,7 @@ from tyro.conf import Positional, arg
 from redraft.commands.drawing import Drawing, bar, progress
 from redraft.config import Config, check, read_recipe
 from redraft.errors import Stopped, UserError, unknown
+from redraft.folder import digest
 
 if TYPE_CHECKING:
     from redraft.evaluation.judge import Judging
@@ -43,7 +44,7 @@ class Evaluate(Drawing):
 
     For example:
     $ redraft evaluate runs/vsdd-1
-    $ redraft evaluate runs/vsdd-1 --samples drawn-elsewhere.smi
+    $ redraft evaluate runs/vsdd-1 --samples drawn-elsewhere.smi --variant elsewhere
     $ redraft evaluate runs/vsdd-1 --experiment redrafting -n 1000
     $ redraft evaluate runs/stories --experiment entity-swap-large
     $ redraft evaluate runs/playlists --experiment next-tracks --draws 100 --variant draws-100
@@ -61,7 +62,8 @@ class Evaluate(Drawing):
     """How many. Molecules: by default 15,000 new ones, 1,000 to re-draft,
     300 to repair, 3,000 by each setting of steps or renewal.
     Stories: by default 1,000 new ones, 200 to edit,
-    200 by each setting of steps, renewal or temperature."""
+    200 by each setting of steps, renewal or temperature.
+    Playlists: by default 500 to continue, 200 to repair."""
     draws: int | None = None
     """Playlists: how often the next tracks are drawn, to be put to the vote; by default 20."""
     samples: Path | None = None
@@ -76,7 +78,8 @@ class Evaluate(Drawing):
     """Where the training data lie now, if not where the run found them."""
     variant: str | None = None
     """A name that is added to the file's: for another run of the same method.
-    Needed where draws, steps, temperature, top-p or renewal are not the plain ones."""
+    Needed with --samples, --seed or --draws, and where steps, temperature, top-p or renewal are
+    not the plain ones."""
     out: Path = Path("results")
     """Folder for the JSON file."""
 
@@ -91,24 +94,32 @@ class Evaluate(Drawing):
         domain, name = domain_of(model.config, "evaluate"), model.config.data.domain
         if self.experiment not in domain.experiments:
             raise unknown(f"experiment of {name}", self.experiment, domain.experiments)
-        domain.check(self.asked())
+        asked = self.asked(model.config.seed)
+        domain.check(asked)
         results.require_room(model.trained, self.experiment, self.out, self.variant)
         data = dataset_of(model.trained, self.data)
         with progress(self.experiment) as callback, judging() as watch:
-            asked = dataclasses.replace(self.asked(), callback=callback, judging=watch)
-            result = domain.experiments[self.experiment](model, data, asked)
-        if asked.options:
-            result["sampler"] = asked.options
+            asked = dataclasses.replace(asked, callback=callback, judging=watch)
+            result = domain.experiments[self.experiment](model, data, asked) | self.special()
         path = results.write(result, self.out, self.variant)
         metrics_table(result, name)
         print(f"written to {path}")
 
-    def asked(self) -> "Asked":
+    def asked(self, seed: int) -> "Asked":
+        """Drawn with this seed, the run's own, where none is given: as in `redraft compare`."""
         from redraft.experiments.domain import Asked
 
-        seed = self.seed or 0
+        seed = seed if self.seed is None else self.seed
         options = self.not_plain()
         return Asked(seed, self.n, self.draws, self.samples, self.fcd, self.judge, options)
+
+    def special(self) -> dict[str, Any]:
+        """What a result tells of how its samples came about, if not plainly."""
+        if self.samples is not None:
+            return {"samples": {"file": self.samples.name, "sha256": digest(self.samples)}}
+        seed = {} if self.seed is None else {"seed": self.seed}
+        drawn = self.not_plain() | seed
+        return {"sampler": drawn} if drawn else {}
 
     def not_plain(self) -> dict[str, Any]:
         """Options of the sampler other than their defaults."""
@@ -119,9 +130,12 @@ class Evaluate(Drawing):
         return {name: x for name, x in given if name != "seed" and x != usual[name]}
 
     def check_flags(self) -> None:
+        missing = self.samples is not None and not self.samples.is_file()
+        check(not missing, f"there is no file {self.samples}")
         plain, name = not self.not_plain(), self.experiment
+        usual = plain and (self.draws, self.samples, self.seed) == (None, None, None)
         check(
-            (plain and self.draws is None) or self.variant is not None,
+            usual or self.variant is not None,
             "give what is not the plain setting a name with --variant, such as --variant steps-10",
         )
         check(
@@ -136,8 +150,6 @@ class Evaluate(Drawing):
         for flag in ("n", "draws"):
             given = getattr(self, flag)
             check(given is None or given >= 1, f"{flag} must be at least 1, got {given}")
-        missing = self.samples is not None and not self.samples.is_file()
-        check(not missing, f"there is no file {self.samples}")
 
 
 @contextmanager
@@ -261,7 +273,7 @@ class Compare:
 
     def run(self) -> None:
         from redraft.comparison import contenders, domain_of, draw, measure, report_path
-        from redraft.experiments.domain import Asked, amounts_of
+        from redraft.experiments.domain import AMOUNTS, Asked, amounts_of
         from redraft.report.tables import comparison_table
         from redraft.terminal import TrainingDisplay
 
@@ -274,8 +286,7 @@ class Compare:
         entries = contenders(self.recipes, self.out, self.seconds, self.seed, self.data)
         domain, asked = domain_of(entries), Asked(judge=self.judge, fcd=self.fcd)
         domain.check(asked)
-        names = ("fewer", "renewed", "cooled", "redrafts", "bound", "draws")
-        given = {name: getattr(self, name) for name in names}
+        given = {name: getattr(self, name) for name in AMOUNTS}
         amounts = amounts_of(domain, samples=self.n, **given)
         with going_on():
             drawing = partial(progress, "drawing")

@@ -9,6 +9,7 @@ Each may be gzipped. What is known of the tracks may come in a CSV of its own.
 
 import csv
 import json
+import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -289,7 +290,8 @@ def _name(key: str) -> str:
 
 
 def _described(track: Track, row: Mapping[str, str]) -> Track:
-    audio = {name: _number(row[name]) for name in AUDIO if row.get(name, "").strip()}
+    said = {name: _number(row.get(name, "")) for name in AUDIO}
+    audio = {name: value for name, value in said.items() if math.isfinite(value)}
     tags = tuple(chain.from_iterable(words(row.get(name, "")) for name in TAGS))
     return replace(track, audio={**track.audio, **audio}, tags=tags or track.tags)
 

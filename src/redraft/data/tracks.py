@@ -234,7 +234,7 @@ class Catalogue:
             titles=[track.title for track in tracks],
             styles=styles,
             tags=marked([sorted({place[tag] for tag in track.tags}) for track in tracks], styles),
-            audio=normalised(np.array(audio, np.float32).reshape(-1, len(AUDIO))),
+            audio=normalised(np.array(audio, float).reshape(-1, len(AUDIO))).astype(np.float32),
         )
 
     @cached_property

@@ -99,6 +99,10 @@ class Domain:
     """What can be measured of a model at once, each as a result."""
 
 
+AMOUNTS = ("fewer", "renewed", "cooled", "redrafts", "bound", "draws")
+"""What can be given beside the number of samples; each domain has some of them."""
+
+
 def amounts_of(domain: Domain, **given: int | None) -> Any:
     """What is given, and else what the domain draws by default."""
     known = asdict(domain.amounts())

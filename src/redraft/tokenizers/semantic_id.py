@@ -8,6 +8,7 @@ A track is then `levels` tokens, and a playlist has no ending. Tracks come from 
 so that the first of those that share their codes is what the codes most likely mean.
 """
 
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Self
@@ -160,10 +161,12 @@ def clustered(embeddings: np.ndarray, levels: int, bits: int, seed: int) -> np.n
 
     The centres are those of the most played tracks, which come first: those are told apart best.
     """
+    from scipy.cluster.vq import vq
+
     rng, rest, codes = np.random.default_rng(seed), embeddings, []
     for _ in range(levels):
         centres = k_means(rest[: SAMPLE * 2**bits], 2**bits, rng)
-        codes.append(nearest(rest, centres))
+        codes.append(vq(rest, centres)[0])
         rest = rest - centres[codes[-1]]
     return np.stack(codes, 1)
 
@@ -174,18 +177,11 @@ SAMPLE, ROUNDS = 256, 25
 
 def k_means(rows: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
     """(k, d) centres by Lloyd's rounds, from rows by chance; one that loses all rows stays."""
-    centres = rows[rng.choice(len(rows), k, replace=len(rows) < k)]
-    for _ in range(ROUNDS):
-        code = nearest(rows, centres)
-        order = np.argsort(code, kind="stable")
-        used, first, sizes = np.unique(code[order], return_index=True, return_counts=True)
-        centres[used] = np.add.reduceat(rows[order], first) / sizes[:, None]
-    return centres
+    from scipy.cluster.vq import kmeans2
 
-
-def nearest(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    """(n,) The centre nearest to each row."""
-    return ((centres**2).sum(1) - 2 * rows @ centres.T).argmin(1)
+    start = rows[rng.choice(len(rows), k, replace=len(rows) < k)]
+    with warnings.catch_warnings(action="ignore"):  # of those that lose all rows
+        return kmeans2(rows, start, ROUNDS, minit="matrix")[0]
 
 
 CODES: dict[str, Callable[[np.ndarray, int, int, int], np.ndarray]] = {
