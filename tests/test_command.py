@@ -394,6 +394,11 @@ def test_a_value_that_no_run_could_use_is_refused(section: str, key: str, bad: A
     assert str(tuple(bad) if isinstance(bad, list) else bad) in said
 
 
+def test_a_denoiser_that_infills_must_be_told_the_time():
+    said = message(Config.from_dict, {"denoiser": {"infills": True, "time": False}})
+    assert "denoiser.infills needs denoiser.time" in said
+
+
 @pytest.mark.parametrize("flag", ["--tokenizer", "--data.tokenizer"])
 def test_own_lines_are_cut_as_either_flag_says(flag: str, tmp_path: Path):
     file, out = tmp_path / "my.txt", tmp_path / "run"
