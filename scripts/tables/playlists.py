@@ -12,6 +12,7 @@ def playlist_recipe() -> str:
     """States of runs on windows held out, and simple ways to tell the next tracks of these."""
     found = rows_of("playlists/recipe-search")
     titles = (
+        "denoiser",
         "by",
         "of a run of",
         "bound, nats a token",
@@ -21,7 +22,7 @@ def playlist_recipe() -> str:
     )
     states = [
         (
-            *(f"{row['steps']:,} steps", f"{row['budget_seconds']} s"),
+            *(row["denoiser"], f"{row['steps']:,} steps", f"{row['budget_seconds']} s"),
             with_interval(row["bound_nats_per_token"], ".2f"),
             with_interval(row["learned"]["bound_nats_per_token"], ".2f"),
             with_interval(row["hitrate@3"], ".1f", 100),
@@ -30,7 +31,7 @@ def playlist_recipe() -> str:
         for row in found["rows"]
     ]
     simple = [
-        (name, "", "", "", with_interval(metrics["hitrate@3"], ".1f", 100), "")
+        (name, "", "", "", "", with_interval(metrics["hitrate@3"], ".1f", 100), "")
         for name, metrics in found["baselines"]["lsh"].items()
     ]
     return table(titles, (*states, *simple))
