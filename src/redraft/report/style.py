@@ -12,7 +12,7 @@ from typing import NamedTuple
 from matplotlib import style
 from matplotlib.figure import Figure
 
-from redraft.terminal import visible
+from redraft.tokenizers.base import visible
 
 BLUE, SKY, GREEN, PINE = "#0072B2", "#56B4E9", "#009E73", "#004D38"
 ORANGE, VERMILLION, PURPLE = "#E69F00", "#D55E00", "#CC79A7"

@@ -13,7 +13,6 @@ from redraft.terminal.sequences import (
     show_alternatives,
     show_changes,
     show_revision,
-    visible,
 )
 from redraft.terminal.training import TrainingDisplay
 
@@ -31,5 +30,4 @@ __all__ = [
     "sparkline",
     "times",
     "times_uniform",
-    "visible",
 ]

@@ -8,8 +8,7 @@ import numpy as np
 
 from redraft.terminal.console import new_console, takes_blocks
 from redraft.terminal.numbers import times
-from redraft.terminal.sequences import visible
-from redraft.tokenizers.base import EOS
+from redraft.tokenizers.base import EOS, visible
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from redraft import wording
 from redraft.terminal.console import new_console
-from redraft.tokenizers.base import EOS, MASK, PAD, Tokenizer
+from redraft.tokenizers.base import EOS, MASK, PAD, SPACE, Tokenizer, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 Frames = Sequence[tuple[int, Sequence[int]]]
 """A sequence while it is being re-drafted: pairs of a time t and ids."""
 
-SPACE = "␣"
-"""How tables of tokens write a space."""
 CHANGED, CORRECTED, WRONG = "bold underline magenta", "bold underline green", "red"
 REMOVED = "strike red"
 
@@ -187,16 +185,6 @@ def _join(pieces: Sequence[Piece], tokens: Sequence[str], plain: bool) -> "Text"
         else:
             text.append(word, style)
     return text
-
-
-def visible(token: str) -> str:
-    """A token in which nothing is invisible and nothing moves the cursor.
-
-    >>> visible("a\\tb"), visible(" red"), visible("C")
-    ('a\\\\tb', '␣red', 'C')
-    """
-    token = token.replace(" ", SPACE)
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in token)
 
 
 def _print_hanging(console: "Console", label: str, text: "Text") -> None:

@@ -16,6 +16,8 @@ from redraft.errors import UserError
 PAD, MASK, EOS = 0, 1, 2
 SPECIALS = ("[PAD]", "[MASK]", "[EOS]")
 
+SPACE = "␣"
+"""How names of tokens write a space."""
 MOST_MASKS = 10_000
 
 
@@ -149,6 +151,16 @@ def shorten(text: object, width: int = 60) -> str:
     """A quotation for one line of a message."""
     text = str(text)
     return repr(text if len(text) <= width else text[: width - 1] + "…")
+
+
+def visible(token: str) -> str:
+    """A token in which nothing is invisible and nothing moves the cursor.
+
+    >>> visible("a\\tb"), visible(" red"), visible("C")
+    ('a\\\\tb', '␣red', 'C')
+    """
+    token = token.replace(" ", SPACE)
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in token)
 
 
 def _split_at_masks(text: str, gap: str) -> Iterator[tuple[str, int]]:

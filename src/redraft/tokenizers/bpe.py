@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from redraft.errors import UserError
-from redraft.tokenizers.base import EOS, MASK, SPECIALS, Tokenizer, content, shorten
+from redraft.tokenizers.base import EOS, MASK, SPECIALS, Tokenizer, content, shorten, visible
 
 _PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
 _OTHERS = sorted(set(range(256)) - set(_PRINTABLE))
@@ -92,10 +92,9 @@ class BPETokenizer(Tokenizer):
 
 
 def _readable(token: str) -> str:
-    """A token's name for figures, with visible spaces.
+    """A token's name for figures.
 
     >>> _readable("Ġred")
     '␣red'
     """
-    text = bytes(_BYTE[character] for character in token).decode(errors="backslashreplace")
-    return text.replace(" ", "␣").replace("\n", "\\n")
+    return visible(bytes(_BYTE[c] for c in token).decode(errors="backslashreplace"))

@@ -15,8 +15,7 @@ from redraft.model import Model, fixed
 from redraft.repair import Ids, Repaired, Repairer
 from redraft.report.structure import structure
 from redraft.sampler import Step
-from redraft.terminal import visible
-from redraft.tokenizers.base import EOS, UnknownToken, shorten
+from redraft.tokenizers.base import EOS, UnknownToken, shorten, visible
 from redraft.tokenizers.smiles import SmilesTokenizer
 from redraft.web import forms
 from redraft.web.desk import Job

@@ -9,8 +9,8 @@ from redraft.errors import UserError
 from redraft.experiments.noise import Kernel, kernel_of, largest, times_of
 from redraft.model import Model
 from redraft.report.noise_maps import shown_states
-from redraft.terminal import times_uniform, visible
-from redraft.tokenizers.base import EOS
+from redraft.terminal import times_uniform
+from redraft.tokenizers.base import EOS, visible
 
 SHOWN = 32
 """Tokens of a map: the most frequent ones."""
