@@ -2,8 +2,8 @@
 
     python scripts/figures.py [RUN/metrics.jsonl...]
 
-Writes docs/figures/NAME.svg, NAME.png and captions.json; what has no results yet is left out. The
-learning curves are of the runs named, whose metrics are not kept under results/.
+Writes docs/figures/NAME.svg, NAME.png and captions.json; what has no results yet is left out.
+"learning" is of the runs named, whose metrics are not kept under results/.
 """
 
 import json
@@ -33,6 +33,13 @@ class Drawing(NamedTuple):
     variant: str | None = None
 
 
+def learned(curves: Sequence[Result]) -> Figure:
+    """Learning curves that are kept as results."""
+    return comparisons.learning(
+        [Run(look(r["method"]).name, r["method"], r["rows"]) for r in curves]
+    )
+
+
 DRAWN = {
     "validity": Drawing("molecules", "generation", comparisons.validity),
     "redrafting": Drawing("molecules", "redrafting", comparisons.redrafting),
@@ -41,6 +48,7 @@ DRAWN = {
     "story-steps": Drawing("stories", "steps", comparisons.steps),
     "story-renewal": Drawing("stories", "renewal", comparisons.renewal),
     "temperature": Drawing("stories", "temperature", comparisons.temperature),
+    "learning-stories": Drawing("stories", "curves", learned),
     "variety": Drawing("stories", "generation renewal temperature", stories.variety),
     "next-tracks": Drawing("playlists", "next-tracks", playlists.next_tracks),
     "playlist-repair": Drawing("playlists", "repair", playlists.repair),
@@ -49,6 +57,7 @@ DRAWN = {
 }
 CAPTIONS = comparisons.CAPTIONS | stories.CAPTIONS | playlists.CAPTIONS
 CAPTIONS |= {f"story-{name}": CAPTIONS[name] for name in ("steps", "renewal")}
+CAPTIONS |= {"learning-stories": CAPTIONS["learning"]}
 CAPTIONS |= {f"{name}-small": CAPTIONS[name] for name in ("next-tracks", "playlist-repair")}
 
 

@@ -105,5 +105,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "stories": new_stories,
     "edited-stories": edited_stories,
     "swept-stories": swept_stories,
-    "story-collapse": lambda: collapse("stories", {"vsdd": "VSDD"}),
+    "story-collapse": lambda: collapse(
+        "stories", {"vsdd": "VSDD", "d3pm-reinforce": "D3PM-Reinforce"}
+    ),
 }
