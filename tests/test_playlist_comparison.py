@@ -318,7 +318,7 @@ def test_what_must_travel_is_named(windows, cache: Path, monkeypatch, tmp_path: 
     assert "tracks.safetensors.gz" in message(replace(windows, prepared=alone).known)
 
 
-@pytest.mark.parametrize(("small", "heads", "seconds"), [(False, 16, 300), (True, 4, 900)])
+@pytest.mark.parametrize(("small", "heads", "seconds"), [(False, 16, 150), (True, 4, 900)])
 def test_recipes_of_playlists_differ_in_their_noise_alone(small, heads, seconds):
     names = [name for name in recipe_names() if name.startswith("playlists/")]
     recipes = [read_recipe(name) for name in names if name.endswith("-small") == small]

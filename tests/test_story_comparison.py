@@ -175,6 +175,21 @@ def test_differences_are_those_of_the_results(done: Path, recipes):
     } <= seen
 
 
+def test_nothing_is_drawn_or_told_of_what_0_leaves_out(there: Path, recipes, tmp_path):
+    (run,) = there.glob("*vsdd-seed0")
+    shutil.copytree(run, tmp_path / run.name)
+    none = ("--fewer", "0", "--renewed", "0", "--cooled", "0")
+    assert main(["compare", recipes[-1], *FEW, *none, "--out", str(tmp_path)]) == 0
+    (drawn,) = tmp_path.glob("*.drawn")
+    assert {path.stem.partition("-")[0] for path in drawn.glob("*.jsonl")} == {
+        *("samples", "bound", "metrics", "entity", "span")
+    }
+    found = {path.name for path in tmp_path.glob("results/stories/*.json")}
+    assert found == {f"{name}-vsdd.json" for name in EXPERIMENTS["vsdd"]} - {
+        f"{sweep}-vsdd.json" for sweep in ("steps", "renewal", "temperature")
+    }
+
+
 def test_ratios_are_told_as_ratios(done: Path, capsys):
     comparison_table(json.loads((done / "comparison.json").read_text()))
     tables = capsys.readouterr().out.split("\n\n")

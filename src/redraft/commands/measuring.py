@@ -245,12 +245,14 @@ class Compare:
     """How many samples of each recipe.
     By default 15,000 molecules, 1,000 stories, or 500 playlists continued."""
     fewer: int | None = None
-    """How many by 5, 10 and 25 steps: by default 3,000 molecules or 200 stories, at most n."""
+    """How many by 5, 10 and 25 steps: by default 3,000 molecules or 200 stories, at most n;
+    0 for none."""
     renewed: int | None = None
     """How many with the last 50, 75 and 100 % of the steps renewed.
-    By default 15,000 molecules or 200 stories, at most n."""
+    By default 15,000 molecules or 200 stories, at most n; 0 for none."""
     cooled: int | None = None
-    """Stories: how many at temperatures of 0.7, 0.8 and 0.9; by default 200, at most n."""
+    """Stories: how many at temperatures of 0.7, 0.8 and 0.9; by default 200, at most n;
+    0 for none."""
     redrafts: int | None = None
     """How many unseen ones are spoilt and brought back.
     By default 1,000 molecules noised, 200 stories edited, or 200 playlists repaired."""

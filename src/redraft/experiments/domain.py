@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from redraft.config import Config, check
 from redraft.domains import Dataset
@@ -29,9 +29,13 @@ PLAIN: dict[str, Any] = {"renew": 0.0}
 class Amounts:
     """How much is drawn."""
 
+    optional: ClassVar[frozenset[str]] = frozenset()
+    """What 0 leaves out."""
+
     def __post_init__(self):
         for name, value in asdict(self).items():
-            check(value >= 1, f"{name} must be at least 1, got {value}")
+            least = 0 if name in self.optional else 1
+            check(value >= least, f"{name} must be at least {least}, got {value}")
 
 
 @dataclass(frozen=True)

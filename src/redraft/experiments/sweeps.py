@@ -115,6 +115,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Amounts(domain.Amounts):
+    optional = frozenset(sweep.amount for sweep in (STEPS, RENEWAL, TEMPERATURE))
     samples: int
     """In the plain way."""
 
@@ -133,11 +134,13 @@ class Drawn(domain.Drawn):
 
     def by(self, sweep: Sweep) -> dict[int, list[str]]:
         """Samples by each setting, the plain one among them; nothing where there are no others."""
-        settings = sweep.settings(self.config.noise.T)
+        n, settings = self.amounts.by(sweep), sweep.settings(self.config.noise.T)
+        if not n:
+            return {}
         paths = {n: self.form.path(self.folder, sweep.name.format(n)) for n in settings[:-1]}
         found = {n: self.form.read(path) for n, path in paths.items() if path.is_file()}
         if found:
-            found[settings[-1]] = self.samples()[: self.amounts.by(sweep)]
+            found[settings[-1]] = self.samples()[:n]
         return dict(sorted(found.items()))
 
 
@@ -157,5 +160,6 @@ def draw(
 
     samples(PLAINLY, amounts.samples)
     for sweep in sweeps:
-        for setting in sweep.others(model):
-            samples(sweep.name.format(setting), amounts.by(sweep), **sweep.option(setting))
+        n = amounts.by(sweep)
+        for setting in sweep.others(model) if n else ():
+            samples(sweep.name.format(setting), n, **sweep.option(setting))
