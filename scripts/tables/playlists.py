@@ -114,11 +114,28 @@ def code_bits(run: str) -> str:
     return table(("t", *(f"{n} bits" if n > 1 else "1 bit" for n in bits)), rows)
 
 
+def ways_to_draw(name: str) -> str:
+    """Next tracks of held-out windows, by options of the sampler."""
+    titles = ("method", "drawn", "hit, one draw, %", "over plain draws, points", "hit, votes, %")
+    rows = [
+        (
+            row["method"],
+            ", ".join(f"{option} {value:g}" for option, value in row["way"].items()) or "plain",
+            with_interval(row["metrics"]["hitrate@3"], ".1f", 100),
+            with_interval(row["over_plain"]["hitrate@3"], "+.1f", 100) if row["way"] else "",
+            with_interval(row["metrics"]["hitrate@3_combined"], ".1f", 100),
+        )
+        for row in rows_of(f"playlists/{name}")["rows"]
+    ]
+    return table(titles, sorted(rows, key=lambda row: row[0]))
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "playlist-recipe": playlist_recipe,
     "playlist-denoisers": lambda: playlist_denoisers("denoiser-search"),
     "playlist-neighbours": lambda: playlist_denoisers("neighbour-search", "neighbours"),
     "next-tracks-small": lambda: next_tracks("small"),
     "repaired-playlists-small": lambda: repaired_playlists("small"),
+    "playlist-ways": lambda: ways_to_draw("ways-small"),
     "code-bits": lambda: code_bits("vsdd-small"),
 }

@@ -137,8 +137,8 @@ class Drawn(domain.Drawn):
         n, settings = self.amounts.by(sweep), sweep.settings(self.config.noise.T)
         if not n:
             return {}
-        paths = {n: self.form.path(self.folder, sweep.name.format(n)) for n in settings[:-1]}
-        found = {n: self.form.read(path) for n, path in paths.items() if path.is_file()}
+        paths = {own: self.form.path(self.folder, sweep.name.format(own)) for own in settings[:-1]}
+        found = {own: self.form.read(path) for own, path in paths.items() if path.is_file()}
         if found:
             found[settings[-1]] = self.samples()[:n]
         return dict(sorted(found.items()))
