@@ -1,6 +1,6 @@
 """How recipes of playlists come along, on windows held out of training: for choosing among them.
 
-    PYTHONPATH=src python scripts/held_out.py OUT RECIPE... [--windows 400] [--draws 4] [--steps 10]
+    PYTHONPATH=src python scripts/held_out.py OUT RECIPE_OR_RUN... [--windows 400] [--draws 4]
 
 Every state that a run keeps (train.save_every, train.keep) is measured as its end is, but on what
 no number of ours is reported of: next tracks and the bound; and the bound on as many windows that
@@ -40,10 +40,13 @@ def measured(model: Model, n: int, draws: int, steps: int | None) -> dict[str, A
 
 
 def followed(
-    recipe: str, folder: Path, n: int, draws: int, steps: int | None
+    what: str, folder: Path, n: int, draws: int, steps: int | None
 ) -> Iterator[dict[str, Any]]:
-    """A row for each state of a run that has begun; the last is its end."""
-    train(read_recipe(recipe), folder)
+    """A row for each state of a run that has begun; the last is its end. A recipe is run first."""
+    if checkpoint.states(Path(what)):
+        folder = Path(what)
+    else:
+        train(read_recipe(what), folder)
     for state in checkpoint.states(folder):
         model = load(state / "model")
         done = {name: model.trained.summary[name] for name in ("steps", "seconds")}
@@ -54,15 +57,16 @@ def followed(
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Recipes of playlists on held-out windows.")
     parser.add_argument("out", type=Path)
-    parser.add_argument("recipes", nargs="+")
+    parser.add_argument("names", nargs="+", metavar="RECIPE_OR_RUN")
     parser.add_argument("--windows", type=int, default=400)
     parser.add_argument("--draws", type=int, default=4)
     parser.add_argument("--steps", type=int, help="of a draw; by default all T")
     given = parser.parse_args(arguments)
-    for recipe in given.recipes:
-        folder = given.out / Path(recipe).stem
+    given.out.mkdir(parents=True, exist_ok=True)
+    for name in given.names:
+        folder = given.out / Path(name).stem
         rows = []
-        for row in followed(recipe, folder, given.windows, given.draws, given.steps):
+        for row in followed(name, folder, given.windows, given.draws, given.steps):
             rows.append(row)
             print(json.dumps(row), flush=True)
             write_json(folder.with_suffix(".json"), rows)

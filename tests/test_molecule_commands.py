@@ -302,6 +302,7 @@ def test_the_training_data_must_be_those_of_the_run(molecules, run, tmp_path: Pa
         (["--samples", __file__], "--variant"),
         (["--samples", "nowhere.smi"], "nowhere.smi"),
         (["--experiment", "repair", "--fcd"], "not for repair"),
+        (["--experiment", "repair", "--steps", "3", "--variant", "x"], "not for repair of mol"),
     ],
 )
 def test_mistakes_in_evaluation_are_told(molecules, run, flags, said):

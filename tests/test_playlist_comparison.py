@@ -201,6 +201,19 @@ def test_draws_and_how_they_are_drawn_are_asked_for(run: Path, tmp_path: Path, c
     assert (found["n"], found["draws"], found["sampler"]) == (5, 4, {"temperature": 0.0})
 
 
+def test_repairs_may_be_drawn_otherwise(run: Path, model, windows, tmp_path: Path):
+    words = ["evaluate", str(run), "--experiment", "repair", "-n", "4", "--out", str(tmp_path)]
+    assert main([*words, "--temperature", "0", "--variant", "greedy"]) == 0
+    found = json.loads((tmp_path / "playlists" / "repair-mdlm-greedy.json").read_text())
+    assert (found["n"], found["sampler"]) == (4, {"temperature": 0.0})
+    cases = unseen.corrupted(windows, windows.known(), 4)
+    plain, greedy = (
+        [row.drawn for row in unseen.repaired(model, windows, cases, seed=0, temperature=heat)]
+        for heat in (1.0, 0.0)
+    )
+    assert plain != greedy
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
@@ -208,7 +221,7 @@ def test_draws_and_how_they_are_drawn_are_asked_for(run: Path, tmp_path: Path, c
         (["--draws", "5"], "--variant"),
         (["--temperature", "0.5"], "--variant"),
         (["--experiment", "repair", "--draws", "5", "--variant", "x"], "not for repair"),
-        (["--experiment", "repair", "--steps", "5", "--variant", "x"], "not for repair"),
+        (["--experiment", "repair", "--steps", "5"], "--variant"),
     ],
 )
 def test_what_cannot_be_asked_for(flags, said, run: Path, tmp_path: Path, capsys):
@@ -353,12 +366,15 @@ def test_recipes_are_followed_on_windows_held_out(recipes, tmp_path: Path, capsy
     recipe = tmp_path / "often.toml"
     text = Path(recipes[0]).read_text().replace("save_every = ", "save_every = 3 # ")
     recipe.write_text(re.sub("keep = .*", "keep = 9", text))
-    held_out["main"]([str(tmp_path), str(recipe), "--windows", "5", "--draws", "2", "--steps", "3"])
+    asked = ["--windows", "5", "--draws", "2", "--steps", "3"]
+    held_out["main"]([str(tmp_path), str(recipe), *asked])
     rows = json.loads((tmp_path / "often.json").read_text())
     assert [row["steps"] for row in rows] == [3, 4]
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == rows
     unseen, learned = (row["bound_nats_per_token"] for row in (rows[-1], rows[-1]["learned"]))
     assert unseen["value"] != learned["value"]
+    held_out["main"]([str(tmp_path / "again"), str(tmp_path / "often"), *asked])
+    assert json.loads((tmp_path / "again" / "often.json").read_text()) == rows
 
 
 ways = runpy.run_path(str(SCRIPTS / "choose_next_tracks.py"))

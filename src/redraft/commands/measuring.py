@@ -139,7 +139,7 @@ class Evaluate(Drawing):
             "give what is not the plain setting a name with --variant, such as --variant steps-10",
         )
         check(
-            plain or name in ("generation", "next-tracks"),
+            plain or name in ("generation", "next-tracks", "repair"),
             f"--steps, --temperature, --top-p and --renew are not for {name}",
         )
         check(

@@ -150,6 +150,10 @@ def measure_redrafting(model: Model, data: Dataset, asked: Asked) -> dict[str, A
 
 
 def measure_repair(model: Model, data: Dataset, asked: Asked) -> dict[str, Any]:
+    check(
+        not asked.options,
+        "--steps, --temperature, --top-p and --renew are not for repair of molecules",
+    )
     edits = (1, 2, 3)
     room = model.longest - len(model.tokenizer.ending) - max(edits)
     found = [item for item in unseen(data) if len(model.tokenizer.ids(item)) <= room]

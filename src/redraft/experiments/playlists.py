@@ -360,7 +360,7 @@ def measure_next_tracks(model: Model, dataset: Dataset, asked: Asked) -> dict[st
 def measure_repair(model: Model, dataset: Dataset, asked: Asked) -> dict[str, Any]:
     windows = Windows.of(model.trained, dataset.tokenizer)
     cases = corrupted(windows, windows.known(), asked.n or Amounts.redrafts)
-    rows = repaired(model, windows, cases, asked.seed, asked.callback)
+    rows = repaired(model, windows, cases, asked.seed, asked.callback, **asked.options)
     return repair_result(model.trained, windows, rows, asked.seed)[0]
 
 

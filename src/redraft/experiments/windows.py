@@ -141,8 +141,9 @@ def repaired(
     cases: Sequence[Repaired],
     seed: int,
     callback: Callback | None = None,
+    **options: Any,
 ) -> list[Repaired]:
-    """Each case with what the model puts at its place."""
+    """Each case with what the model puts at its place, with options of `Sampler`."""
     rows = [
         masked(
             windows,
@@ -151,7 +152,7 @@ def repaired(
         )
         for case in cases
     ]
-    found = infilled(model, rows, seed, callback)
+    found = infilled(model, rows, seed, callback, **options)
     return [
         replace(case, drawn=triplets[case.place])
         for case, triplets in zip(cases, found, strict=True)
