@@ -21,8 +21,9 @@ from redraft.evaluation import stories
 from redraft.evaluation.judge import Judge
 from redraft.experiments import drawn, editing
 from redraft.experiments import stories as experiment
+from redraft.experiments.bounds import Bound, bounds
 from redraft.experiments.data import dataset_of
-from redraft.experiments.stories import Amounts, Bound, bounds
+from redraft.experiments.stories import Amounts
 from redraft.methods import METHODS
 from redraft.objective import exact_bound
 from redraft.report.tables import comparison_table
@@ -229,7 +230,8 @@ def test_stories_told_elsewhere_are_evaluated_here(there: Path, tmp_path: Path, 
 def test_the_bound_is_that_of_each_story_in_its_order(there: Path, monkeypatch):
     model = redraft.load(run_of(there, "mdlm"), "cpu")
     rows = dataset_of(model.trained).validation[:5]
-    monkeypatch.setattr(experiment, "TOGETHER", 1)  # alone, so that each has its own noise
+    # alone, so that each has its own noise
+    monkeypatch.setattr("redraft.experiments.bounds.TOGETHER", 1)
     found = bounds(model, rows, seed=7)
     order = sorted(range(5), key=lambda i: len(rows[i]))
     for place, i in enumerate(order):

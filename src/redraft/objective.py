@@ -147,11 +147,21 @@ def token_count(x0: Tensor, tokens: Tensor | int | None = None) -> Tensor | int:
 
 @torch.no_grad()
 def exact_bound(
-    denoiser: Predictor, process: ForwardProcess, x0: Tensor, generator: Generators = None
+    denoiser: Predictor,
+    process: ForwardProcess,
+    x0: Tensor,
+    generator: Generators = None,
+    given: Tensor | None = None,
 ) -> Tensor:
-    """(B,) bound on -log p(x_0) in nats: all t, one x_t each, and the prior term."""
-    bound = torch.where(x0 == PAD, 0, process.prior_kl(x0)).double().sum(-1)
+    """(B,) bound on -log p(x_0) in nats: all t, one x_t each, and the prior term.
+
+    With `given` (B, L), on -log p(the rest | what is given), for a denoiser that infills.
+    """
+    free = x0 != PAD if given is None else (x0 != PAD) & ~given
+    bound = torch.where(free, process.prior_kl(x0), 0).double().sum(-1)
     for t in range(1, process.T + 1):
         draws = corrupt(process, x0, draw_times(x0, [(t, t)]), generator)
+        if given is not None:
+            draws = [draw.giving(x0, given) for draw in draws]
         bound += token_losses(denoiser, process, x0, draws).double().sum(-1)
     return bound

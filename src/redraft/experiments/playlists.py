@@ -2,7 +2,7 @@
 
 next-tracks-20.jsonl    the last three tracks of unseen windows, drawn 20 times from the others
 repair.jsonl            the corrupted track of unseen windows, drawn anew, three corruptions
-bound.jsonl             the exact bound on unseen windows
+bound.jsonl             the exact bound on unseen windows, and on their last three tracks alone
 
 Windows are those of full length, in an order without meaning. Those of one group are not
 independent of each other: intervals are over groups. Drawing takes all that was prepared (20 MB).
@@ -11,6 +11,8 @@ independent of each other: intervals are over groups. Drawing takes all that was
                           with less chance in it
     ..._combined          of the three codes of any track that most draws have
     known_tracks          share of what is drawn that is the codes of any track
+    next_bound_...        what is asked, in nats a track: the bound on the last three, given all
+                          others, by a denoiser that infills
     place_smoothness_...  of the transitions into and out of the place, over windows where those of
                           the original, the corrupted and the repaired one are known
 """
@@ -35,9 +37,9 @@ from redraft.evaluation.statistics import Estimate
 from redraft.experiments import domain, noise
 from redraft.experiments.data import dataset_of
 from redraft.experiments.domain import Asked, keep_rows
-from redraft.experiments.stories import Bound
 from redraft.experiments.windows import (
     CHOICE,
+    Bound,
     Continued,
     Repaired,
     Windows,
@@ -206,8 +208,13 @@ def simple(windows: Windows, some: Sequence[int]) -> dict[str, Columns]:
 
 
 def bound_columns(windows: Windows, bound: Sequence[Bound]) -> Columns:
-    nats, tokens = (np.array([getattr(own, name) for own in bound]) for name in ("nats", "tokens"))
-    values = {"bound_nats_per_token": nats / tokens, "bound_nats_per_track": nats / data.WINDOW}
+    per_track = np.array([own.nats for own in bound]) / data.WINDOW
+    last = np.array([own.next_nats for own in bound], dtype=float)  # NaN where there is none
+    values = {
+        "bound_nats_per_token": per_track / windows.tokenizer.width,
+        "bound_nats_per_track": per_track,
+        "next_bound_nats_per_track": last / NEXT,
+    }
     return of_windows(windows, range(len(bound)), values)
 
 

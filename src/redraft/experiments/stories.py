@@ -22,9 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from redraft.batches import collate
 from redraft.config import check
 from redraft.data.stories import read
 from redraft.domains import Dataset
@@ -33,18 +31,16 @@ from redraft.evaluation import results, statistics, stories
 from redraft.evaluation.judge import Judge, Judging, Likelihood, judge_at_hand, refuse_folder
 from redraft.evaluation.statistics import Estimate
 from redraft.experiments import domain, editing, noise, sweeps
+from redraft.experiments.bounds import Bound, bounds
 from redraft.experiments.data import dataset_of, held_out, unseen
 from redraft.experiments.domain import PLAIN, Asked, keep_rows, read_rows
 from redraft.experiments.editing import Draft
 from redraft.experiments.sweeps import RENEWAL, STEPS, TEMPERATURE, Form, Sweep
 from redraft.model import Model
-from redraft.objective import exact_bound
 from redraft.sampler import Callback
 
 BOUND = "bound.jsonl"
 SWEEPS = (STEPS, RENEWAL, TEMPERATURE)
-TOGETHER = 64
-"""Stories whose bound is computed at a time: their probabilities are 0.1 GB for V = 2048."""
 
 
 def keep_texts(path: Path, n: int, make: Callable[[], list[str]]) -> None:
@@ -82,16 +78,6 @@ class Amounts(sweeps.Amounts):
 
 
 @dataclass(frozen=True)
-class Bound:
-    """Of one story."""
-
-    nats: float
-    tokens: int
-    """Its end included."""
-    characters: int
-
-
-@dataclass(frozen=True)
 class Drawn(sweeps.Drawn):
     amounts: Amounts
     form = FORM
@@ -115,20 +101,6 @@ def draw(model: Model, folder: Path, amounts: Amounts, callback: Callback | None
         keep_rows(folder / f"{name}.jsonl", n, partial(drafts, name))
     chosen = data.validation[: amounts.bound]
     keep_rows(folder / BOUND, len(chosen), partial(bounds, model, chosen, seed))
-
-
-def bounds(model: Model, sequences: Sequence[np.ndarray], seed: int = 0) -> list[Bound]:
-    """The exact bound of each, in their order."""
-    order = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))
-    nats: dict[int, float] = {}
-    for first in range(0, len(order), TOGETHER):
-        part = order[first : first + TOGETHER]
-        x = collate([sequences[i] for i in part], model.device)
-        generator = torch.Generator(model.device).manual_seed(seed + first // TOGETHER)
-        found = exact_bound(model.trained.denoiser, model.trained.process, x, generator)
-        nats.update(zip(part, found.tolist(), strict=True))
-    decode = model.tokenizer.decode
-    return [Bound(nats[i], len(ids), len(decode(ids))) for i, ids in enumerate(sequences)]
 
 
 # ------------------------------------------------------------------ of what was drawn

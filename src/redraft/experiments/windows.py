@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from redraft.config import check
 from redraft.data import playlists as data
 from redraft.data.tracks import Triplets
 from redraft.evaluation.playlists import CORRUPTIONS, NEXT
 from redraft.evaluation.results import Run
-from redraft.experiments.stories import Bound, bounds
+from redraft.experiments.bounds import bounds
 from redraft.model import Model
 from redraft.playlist import drawn
 from redraft.sampler import Callback
@@ -178,5 +179,21 @@ def infilled(
     return drawn(model, model.sampler(**options), rows, hidden, seed, callback)
 
 
+@dataclass(frozen=True)
+class Bound:
+    """Of one window."""
+
+    nats: float
+    next_nats: float | None
+    """On its last three tracks, all others given; a denoiser that does not infill has none."""
+
+
 def bounds_of(model: Model, windows: Windows, some: Sequence[int], seed: int) -> list[Bound]:
-    return bounds(model, [windows.ids(window) for window in some], seed)
+    ids = [windows.ids(window) for window in some]
+    whole = [own.nats for own in bounds(model, ids, seed)]
+    if not model.config.denoiser.infills:
+        return [Bound(nats, None) for nats in whole]
+    given = torch.arange(data.WINDOW * windows.tokenizer.width, device=model.device)
+    given = given < len(given) - NEXT * windows.tokenizer.width  # (L,)
+    last = bounds(model, ids, seed, given.expand_as)
+    return [Bound(nats, own.nats) for nats, own in zip(whole, last, strict=True)]
