@@ -1,11 +1,14 @@
 """How next tracks are best drawn: steps, renewal, temperature, on windows held out of training.
 
-    python scripts/choose_next_tracks.py OUT.json RUN... [-n 200] [--draws 4]
+    python scripts/choose_next_tracks.py OUT RUN... [-n 200] [--draws 20] [--votes 100]
 
-Each run draws the same windows in every way. OUT.json has a row for each way and run: what it hits,
-and, paired by window, how much more than the run's own plain draws (all steps, none renewed; the
-paper's) and than the first run in the same way. What a run's noise does not allow is left out.
-Validation windows are not looked at.
+Each run draws the same windows in every way. OUT/ways.json has a row for each way and run: what it
+hits, and, paired by window, how much more than the run's own plain draws (all steps, none renewed;
+the paper's) and than the first run in the same way. What a run's noise does not allow is left out.
+
+With --votes each run then draws unseen windows, so often, in the way of its own that the vote hit
+most with. OUT/results has what comes of that as the variant "chosen": next tracks, and repairs
+drawn in the same way. Nothing is chosen by them.
 """
 
 import argparse
@@ -18,25 +21,30 @@ from typing import Any
 from redraft import checkpoint
 from redraft.cli import outcome
 from redraft.errors import UserError
-from redraft.evaluation.results import facts
+from redraft.evaluation import results
 from redraft.experiments.data import dataset_of
-from redraft.experiments.playlists import Columns, in_file, next_tracks
+from redraft.experiments.domain import Asked
+from redraft.experiments.playlists import PLAYLISTS, Columns, in_file, next_tracks
 from redraft.experiments.windows import Windows, continued
 from redraft.folder import write_json
 from redraft.model import Model, load
 
 WAYS: tuple[dict[str, float], ...] = (
     {},
-    {"renew": 0.5},
-    {"temperature": 0.7},
-    {"temperature": 0.5},
+    {"renew": 0.5, "temperature": 0.5},
     {"steps": 10},
     {"steps": 10, "temperature": 0.7},
     {"steps": 10, "temperature": 0.5},
-    {"steps": 10, "temperature": 0.4},
     {"steps": 10, "temperature": 0.3},
+    {"steps": 10, "renew": 0.5},
+    {"steps": 10, "renew": 0.5, "temperature": 0.7},
+    {"steps": 10, "renew": 0.5, "temperature": 0.5},
 )
 """Options of `Sampler`, the plain way first."""
+BY = "hitrate@3_combined"
+"""The best way has most of it."""
+
+Row = dict[str, Any]
 
 
 def drawn(model: Model, n: int, draws: int, way: dict[str, Any]) -> Columns:
@@ -54,23 +62,27 @@ def possible(model: Model, way: dict[str, Any]) -> bool:
     return True
 
 
-def rows(runs: Sequence[Path], n: int, draws: int) -> Iterator[dict[str, Any]]:
-    """What each run hits in each way, as soon as it is known."""
-    models = [load(run) for run in runs]
-    plain: dict[int, Columns] = {}
+def rows(model: Model, n: int, draws: int, first: dict[str, Columns]) -> Iterator[Row]:
+    """What a run hits in each way, as soon as it is known; `first` is filled by the first run."""
+    plain: Columns | None = None
     for way in WAYS:
-        found: list[Columns] = []
-        for i, model in enumerate(models):
-            if not possible(model, way):
-                continue
+        if possible(model, way):
             own = drawn(model, n, draws, way)
-            found.append(own)
-            yield facts(model.trained) | {
+            plain = plain or own
+            yield results.facts(model.trained) | {
                 "way": way,
                 "metrics": in_file(own.estimates()),
-                "over_plain": in_file(own.less(plain.setdefault(i, own))),
-                "over_first": in_file(own.less(found[0])),
+                "over_plain": in_file(own.less(plain)),
+                "over_first": in_file(own.less(first.setdefault(str(way), own))),
             }
+
+
+def measured(model: Model, way: dict[str, Any], votes: int, folder: Path) -> Iterator[Path]:
+    """Unseen windows continued and repaired in a way, as results."""
+    asked = Asked(model.config.seed, draws=votes, options=way)
+    for experiment in ("next-tracks", "repair"):
+        found = PLAYLISTS.experiments[experiment](model, dataset_of(model.trained), asked)
+        yield results.write(found | {"sampler": way}, folder, "chosen")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -78,9 +90,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("-n", type=int, default=200, help="windows held out of training")
-    parser.add_argument("--draws", type=int, default=4, help="of each window")
+    parser.add_argument("--draws", type=int, default=20, help="of each window")
+    parser.add_argument("--votes", type=int, help="draws of each unseen window, in the best way")
     given = parser.parse_args(arguments)
-    found = {
+    given.out.mkdir(parents=True, exist_ok=True)
+    found: Row = {
         "domain": "playlists",
         "experiment": "next-tracks-ways",
         "commit": checkpoint.commit(),
@@ -90,11 +104,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "draws": given.draws,
         "rows": [],
     }
-    for row in rows(given.runs, given.n, given.draws):
-        found["rows"].append(row)
-        write_json(given.out, found)
-        hit = row["metrics"]["hitrate@3"]
-        print(json.dumps({name: row[name] for name in ("method", "seed", "way")} | hit), flush=True)
+    first: dict[str, Columns] = {}
+    for run in given.runs:
+        model, own = load(run), []
+        for row in rows(model, given.n, given.draws, first):
+            own.append(row)
+            write_json(given.out / "ways.json", found | {"rows": found["rows"] + own})
+            named = {name: row[name] for name in ("method", "seed", "way")}
+            print(json.dumps(named | {BY: row["metrics"][BY]["value"]}), flush=True)
+        found["rows"] += own
+        if given.votes is not None:
+            best = max(own, key=lambda row: row["metrics"][BY]["value"])["way"]
+            for path in measured(model, best, given.votes, given.out / "results"):
+                print(path, flush=True)
 
 
 if __name__ == "__main__":

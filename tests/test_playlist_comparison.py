@@ -385,13 +385,29 @@ def test_ways_to_draw_are_compared_on_windows_held_out(there: Path, tmp_path: Pa
     options = [{}, {"steps": 3, "renew": 0.5}]
     monkeypatch.setitem(ways["rows"].__globals__, "WAYS", options)
     runs = [str(path.parent) for path in sorted(there.glob("*-seed0/config.json"))]
-    out = tmp_path / "ways.json"
-    ways["main"]([str(out), *runs, "-n", "6", "--draws", "2"])
-    found = json.loads(out.read_text())
-    assert [row["way"] for row in found["rows"]] == [way for way in options for _ in EXPERIMENTS]
+    ways["main"]([str(tmp_path), *runs, "-n", "6", "--draws", "2"])
+    found = json.loads((tmp_path / "ways.json").read_text())
+    assert [row["way"] for row in found["rows"]] == options * len(EXPERIMENTS)
     first, second, third, last = found["rows"]
-    for row, to in ((first, "over_plain"), (second, "over_plain"), (third, "over_first")):
+    for row, to in ((first, "over_plain"), (third, "over_plain"), (second, "over_first")):
         assert {number["value"] for number in row[to].values()} == {0}
     hits = [row["metrics"]["known_tracks"]["value"] for row in found["rows"]]
-    assert last["over_plain"]["known_tracks"]["value"] == pytest.approx(hits[3] - hits[1])
-    assert last["over_first"]["known_tracks"]["value"] == pytest.approx(hits[3] - hits[2])
+    assert last["over_plain"]["known_tracks"]["value"] == pytest.approx(hits[3] - hits[2])
+    assert last["over_first"]["known_tracks"]["value"] == pytest.approx(hits[3] - hits[1])
+    assert not (tmp_path / "results").exists()
+
+
+def test_unseen_windows_are_drawn_in_the_best_of_these_ways(run: Path, tmp_path: Path, monkeypatch):
+    options = [{}, {"steps": 3}, {"steps": 2}]
+    hits = iter([0.1, 0.3, 0.2])
+    monkeypatch.setitem(ways["rows"].__globals__, "WAYS", options)
+    known = {"known_tracks": np.ones(1)}
+    monkeypatch.setitem(
+        ways["rows"].__globals__,
+        "drawn",
+        lambda *_: Columns([0], np.zeros(1), known | {ways["BY"]: np.array([next(hits)])}),
+    )
+    ways["main"]([str(tmp_path), str(run), "--votes", "2"])
+    found = [result(tmp_path, f"{name}-mdlm-chosen") for name in ("next-tracks", "repair")]
+    assert [own["sampler"] for own in found] == [{"steps": 3}] * 2
+    assert found[0]["draws"] == 2

@@ -1,10 +1,14 @@
 """Tables of playlists: next tracks, repair, and what noise knows of codes."""
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from cells import ROOT, by_name, rows_of, table, with_interval
+from cells import ROOT, rows_of, table, with_interval
 
+from redraft.evaluation.results import named
+from redraft.methods import METHODS
+
+SEEDS = range(3)
 HITS = ("known_tracks", "hitrate@3", "hitrate@3_combined")
 
 
@@ -55,52 +59,65 @@ def playlist_denoisers(search: str, what: str = "denoiser") -> str:
     return table(titles, rows)
 
 
-def next_tracks(variant: str, folder: Path = ROOT / "results/playlists") -> str:
+def by_run(experiment: str, variant: str | None) -> dict[str, Any]:
+    """An experiment's results of every method and seed, by their names in files."""
+    found = {}
+    for method in METHODS:
+        for seed in SEEDS:
+            name = named(f"{experiment}-{method}", seed, variant)
+            if (ROOT / "results/playlists" / name).is_file():
+                stem = name.removesuffix(".json")
+                found[stem.removeprefix(f"{experiment}-")] = rows_of(f"playlists/{stem}")
+    return dict(sorted(found.items()))
+
+
+def next_tracks(variant: str | None) -> str:
     """Next tracks of unseen windows by all methods of a size, and by simple ways."""
     titles = (
         *("method", "steps", "bound, nats a track", "tracks that exist, %"),
-        *("hit, one draw, %", "hit, votes, %"),
+        *("hit, one draw, %", "NDCG@3", "hit, votes, %"),
     )
-    found = {
-        path.stem.removeprefix("next-tracks-"): rows_of(f"playlists/{path.stem}")
-        for path in by_name(folder.glob(f"next-tracks-*{variant}.json"))
-    }
+    found = by_run("next-tracks", variant)
     rows = [
         (
-            *(method, f"{own['steps']:,}"),
+            *(run, f"{own['steps']:,}"),
             with_interval(own["metrics"]["bound_nats_per_track"], ".2f"),
-            *(with_interval(own["metrics"][name], ".1f", 100) for name in HITS),
+            with_interval(own["metrics"]["known_tracks"], ".1f", 100),
+            with_interval(own["metrics"]["hitrate@3"], ".1f", 100),
+            with_interval(own["metrics"]["ndcg@3"], ".3f"),
+            with_interval(own["metrics"]["hitrate@3_combined"], ".1f", 100),
         )
-        for method, own in found.items()
+        for run, own in found.items()
     ]
     simple = next(iter(found.values()))["baselines"]
     return table(
         titles,
         rows
         + [
-            (name, "", "", "", with_interval(metrics["hitrate@3"], ".1f", 100), "")
+            (
+                *(name, "", "", ""),
+                with_interval(metrics["hitrate@3"], ".1f", 100),
+                *(with_interval(metrics["ndcg@3"], ".3f"), ""),
+            )
             for name, metrics in simple.items()
         ],
     )
 
 
-def repaired_playlists(variant: str, folder: Path = ROOT / "results/playlists") -> str:
+def repaired_playlists(variant: str | None) -> str:
     """What became of the corrupted tracks of unseen windows."""
     shares = {"repair_rate": "changed, %", "exact_recovery": "back, %"}
     states = {state: f"smooth there, {state}" for state in ("original", "corrupted", "repaired")}
     titles = ("corruption", "method", *shares.values(), *states.values())
-    found = {
-        path.stem.removeprefix("repair-"): rows_of(f"playlists/{path.stem}")["metrics"]
-        for path in by_name(folder.glob(f"repair-*{variant}.json"))
-    }
+    found = {run: own["metrics"] for run, own in by_run("repair", variant).items()}
     rows = [
         (
-            *(kind, method),
+            *(kind, run),
             *(with_interval(metrics[f"{name}@{kind}"], ".0f", 100) for name in shares),
             *(with_interval(metrics[f"place_smoothness_{s}@{kind}"], ".3f") for s in states),
         )
         for kind in ("duplication", "transition", "energy")
-        for method, metrics in found.items()
+        for run, metrics in found.items()
     ]
     return table(titles, rows)
 
@@ -120,7 +137,7 @@ def ways_to_draw(name: str) -> str:
     rows = [
         (
             row["method"],
-            ", ".join(f"{option} {value:g}" for option, value in row["way"].items()) or "plain",
+            written(row["way"]),
             with_interval(row["metrics"]["hitrate@3"], ".1f", 100),
             with_interval(row["over_plain"]["hitrate@3"], "+.1f", 100) if row["way"] else "",
             with_interval(row["metrics"]["hitrate@3_combined"], ".1f", 100),
@@ -128,6 +145,11 @@ def ways_to_draw(name: str) -> str:
         for row in rows_of(f"playlists/{name}")["rows"]
     ]
     return table(titles, sorted(rows, key=lambda row: row[0]))
+
+
+def written(way: Mapping[str, float]) -> str:
+    """Options of the sampler."""
+    return ", ".join(f"{option} {value:g}" for option, value in way.items()) or "plain"
 
 
 TABLES: dict[str, Callable[[], str]] = {
