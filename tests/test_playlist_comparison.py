@@ -6,7 +6,9 @@ import re
 import runpy
 import shutil
 import sys
+from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +34,7 @@ from redraft.experiments.playlists import Amounts, Columns
 from redraft.experiments.windows import Windows
 from redraft.methods import METHODS
 from redraft.report.runs import as_text, gather, track_names
+from redraft.tokenizers import SemanticIdTokenizer
 from redraft.tokenizers.base import EOS, MASK
 
 AMOUNTS = Amounts(samples=7, draws=3, redrafts=4, bound=5)
@@ -132,13 +135,15 @@ def test_every_experiment_leaves_a_result(done: Path):
         assert len(list(done.glob(f"results/playlists/*-{method}.json"))) == len(experiments)
         told = result(done, f"next-tracks-{method}")
         assert (told["n"], told["draws"], told["bound_n"]) == (7, 3, 5)
-        assert {"ndcg@3", "hitrate@3", "hitrate@3_combined", "known_tracks"} <= set(told["metrics"])
+        hits = {"hitrate@3", "hitrate@3_tracks"}
+        assert {"ndcg@3", *hits, *(f"{name}_combined" for name in hits)} <= set(told["metrics"])
         ways = {"popularity", "frequent", "markov", "neighbours"}
         assert set(told["baselines"]) == set(told["over_baselines"]) == ways
         for name, own in told["baselines"].items():
-            apart = told["over_baselines"][name]["hitrate@3"]["value"]
-            value = told["metrics"]["hitrate@3"]["value"]
-            assert apart == pytest.approx(value - own["hitrate@3"]["value"])
+            for measure in hits:
+                apart = told["over_baselines"][name][measure]["value"]
+                value = told["metrics"][measure]["value"]
+                assert apart == pytest.approx(value - own[measure]["value"])
         mended = result(done, f"repair-{method}")
         assert mended["n"] == 4 and 1 <= mended["groups"] <= 4
         for name in CORRUPTIONS:
@@ -243,6 +248,43 @@ def test_draws_are_meant_and_combined(windows):
     assert found["known_tracks"] == pytest.approx([4 / 9])
     assert found["ndcg@3_combined"] == pytest.approx([1])
     assert found["hitrate@3_combined"] == [1]
+
+
+@pytest.fixture(scope="module")
+def crowded(windows) -> Windows:
+    """Every three tracks share their codes."""
+    codes = np.arange(TRACKS)[:, None] % (TRACKS // 3)
+    return replace(windows, tokenizer=SemanticIdTokenizer(codes.repeat(3, 1)))
+
+
+def test_codes_mean_the_most_played_track_that_is_new(crowded):
+    rows = [unseen.Continued(i, [crowded.triplets(i)[-3:]]) for i in range(len(crowded))]
+    found = experiment.next_tracks(crowded, rows).values
+    assert (found["hitrate@3"] == 1).all()
+    for row, right in zip(rows, found["hitrate@3_tracks"].tolist(), strict=True):
+        *before, a, b, c = crowded.tracks[row.window].tolist()
+        told = list(before)
+        for track in (a, b, c):
+            alike = (other for other in range(TRACKS) if other % 30 == track % 30)
+            told.append(next((other for other in alike if other not in told), None))
+        assert right == (not {a, b, c}.isdisjoint(told[-3:]))
+    assert 0 < found["hitrate@3_tracks"].mean() < 1
+    assert found["hitrate@3_tracks_combined"].mean() > 0
+
+
+def test_simple_ways_tell_new_tracks(crowded):
+    """What comes after the last one most often, where it has not come yet; or what is popular."""
+    found = experiment.simple(crowded, range(len(crowded)))["markov"].values
+    sequences = [own.tolist() for own in crowded.prepared.sequences("train")]
+    plays = Counter(track for own in sequences for track in own)
+    popular = sorted(plays, key=lambda track: (-plays[track], track))
+    pairs = [pair for own in sequences for pair in pairwise(own)]
+    for row, right in zip(crowded.tracks.tolist(), found["hitrate@3_tracks"].tolist(), strict=True):
+        next_ = Counter(b for a, b in pairs if a == row[-4])
+        ranked = [track for track, _ in next_.most_common()] + popular
+        told = [track for track in dict.fromkeys(ranked) if track not in row[:-3]][:3]
+        assert right == (not set(told).isdisjoint(row[-3:]))
+    assert (found["hitrate@3_tracks"] != found["hitrate@3"]).any()
 
 
 def test_what_differs_in_its_cases_is_not_compared():

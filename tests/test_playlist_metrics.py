@@ -69,7 +69,7 @@ def test_simple_ways_by_brute_force(sequences, prefixes):
         return len(share[i] & share[j]) / math.sqrt(sizes) if sizes and i != j else 0.0
 
     for prefix in prefixes:
-        told = {name: way(np.array([prefix]))[0].tolist() for name, way in ways.items()}
+        told = {name: way(np.array([prefix]))[0] for name, way in ways.items()}
         assert all(len(own) == len(set(own)) == 3 for own in told.values())
         assert told["popularity"] == popular
         most = Counter(prefix).most_common()[0][1]
@@ -83,6 +83,15 @@ def test_simple_ways_by_brute_force(sequences, prefixes):
         assert near == pytest.approx(sorted(scores, reverse=True)[:3], abs=1e-5)
         if not any(scores):
             assert told["neighbours"] == popular
+
+
+@given(st.lists(items, min_size=2, max_size=6), items)
+def test_what_may_not_come_again_is_not_told(sequences, prefix):
+    played = [np.array(own) for own in sequences]
+    for way in predictors(played, played, 8, again=False).values():
+        (told,) = way(np.array([prefix]))
+        assert len(told) == len(set(told)) == min(3, 8 - len(set(prefix)))
+        assert set(told).isdisjoint(prefix)
 
 
 # ------------------------------------------------------------------ how it sounds

@@ -1,9 +1,9 @@
 """Tables of playlists: next tracks, repair, and what noise knows of codes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from cells import ROOT, rows_of, table, with_interval
+from cells import ROOT, rows_of, table, where_told, with_interval
 
 from redraft.evaluation.results import named
 from redraft.methods import METHODS
@@ -71,37 +71,30 @@ def by_run(experiment: str, variant: str | None) -> dict[str, Any]:
     return dict(sorted(found.items()))
 
 
+NEXT_TRACKS: dict[str, tuple[str, str, float]] = {
+    "bound, nats a track": ("bound_nats_per_track", ".2f", 1),
+    "tracks that exist, %": ("known_tracks", ".1f", 100),
+    "hit, one draw, %": ("hitrate@3", ".1f", 100),
+    "NDCG@3": ("ndcg@3", ".3f", 1),
+    "hit, votes, %": ("hitrate@3_combined", ".1f", 100),
+    "the very track, one draw, %": ("hitrate@3_tracks", ".1f", 100),
+    "the very track, votes, %": ("hitrate@3_tracks_combined", ".1f", 100),
+}
+"""Columns: the measure, and how it is written."""
+
+
 def next_tracks(variant: str | None) -> str:
     """Next tracks of unseen windows by all methods of a size, and by simple ways."""
-    titles = (
-        *("method", "steps", "bound, nats a track", "tracks that exist, %"),
-        *("hit, one draw, %", "NDCG@3", "hit, votes, %"),
-    )
     found = by_run("next-tracks", variant)
-    rows = [
-        (
-            *(run, f"{own['steps']:,}"),
-            with_interval(own["metrics"]["bound_nats_per_track"], ".2f"),
-            with_interval(own["metrics"]["known_tracks"], ".1f", 100),
-            with_interval(own["metrics"]["hitrate@3"], ".1f", 100),
-            with_interval(own["metrics"]["ndcg@3"], ".3f"),
-            with_interval(own["metrics"]["hitrate@3_combined"], ".1f", 100),
-        )
-        for run, own in found.items()
-    ]
-    simple = next(iter(found.values()))["baselines"]
-    return table(
-        titles,
-        rows
-        + [
-            (
-                *(name, "", "", ""),
-                with_interval(metrics["hitrate@3"], ".1f", 100),
-                *(with_interval(metrics["ndcg@3"], ".3f"), ""),
-            )
-            for name, metrics in simple.items()
-        ],
-    )
+    rows = [(run, f"{own['steps']:,}", *measured(own["metrics"])) for run, own in found.items()]
+    simple = list(found.values())[-1]["baselines"]
+    rows += [(name, "", *measured(metrics)) for name, metrics in simple.items()]
+    return where_told(("method", "steps", *NEXT_TRACKS), rows)
+
+
+def measured(metrics: Mapping[str, dict[str, float]]) -> Iterator[str]:
+    for name, form, scale in NEXT_TRACKS.values():
+        yield with_interval(metrics[name], form, scale) if name in metrics else ""
 
 
 def repaired_playlists(variant: str | None) -> str:

@@ -9,13 +9,14 @@
     exact_recovery   whether the track that stood there came back
 
 A track is what its codes say: right is whose codes are right. Beside the models stand simple ways
-to tell what comes next; where they have less than three guesses, the most played follow.
+to tell what comes next; where they have less than three guesses, the most played follow. Many
+tracks may share their codes, so that codes are told far more often than the very track is.
 """
 
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,12 +67,12 @@ def voted(draws: Sequence[Sequence[Any]]) -> list[Any]:
     return [item for item, _ in votes.most_common(NEXT)]
 
 
-Predictor = Callable[[np.ndarray], np.ndarray]
-"""Three items that may follow each of some prefixes, (n, L) to (n, 3)."""
+Predictor = Callable[[np.ndarray], list[list[int]]]
+"""Three items that may follow each of some prefixes, (n, L)."""
 
 
 def predictors(
-    sequences: Sequence[np.ndarray], windows: Sequence[np.ndarray], n: int
+    sequences: Sequence[np.ndarray], windows: Sequence[np.ndarray], n: int, again: bool = True
 ) -> dict[str, Predictor]:
     """Simple ways to tell what comes next, learned from sequences of the items 0 to n - 1.
 
@@ -79,29 +80,36 @@ def predictors(
     frequent     what the prefix has most often; of those, the latest
     markov       what most often comes after the last one
     neighbours   what is in the same windows as the items of the prefix, by cosine
+
+    Unless items may come `again`, none of the prefix is told.
     """
-    counts = np.bincount(np.concatenate(sequences), minlength=n)
-    popular = np.argsort(-counts, kind="stable")[:NEXT].tolist()
+    plays = np.bincount(np.concatenate(sequences), minlength=n)
+    popular = np.argsort(-plays, kind="stable").tolist()
     followers = after(sequences)
-    similar = neighbours(windows, counts)
 
     def each(own: Callable[[list[int]], Counter[int]]) -> Predictor:
-        return lambda prefixes: np.array(
-            [filled(own(prefix), popular) for prefix in prefixes.tolist()]
-        )
+        return lambda prefixes: [
+            likeliest(own(prefix), popular, set() if again else set(prefix))
+            for prefix in prefixes.tolist()
+        ]
 
     return {
         "popularity": each(lambda prefix: Counter()),
         "frequent": each(lambda prefix: Counter(reversed(prefix))),
         "markov": each(lambda prefix: followers.get(prefix[-1], Counter())),
-        "neighbours": similar,
+        "neighbours": each(neighbours(windows, plays)),
     }
 
 
-def filled(own: Counter[int], popular: Sequence[int]) -> list[int]:
-    """The three most counted, or else popular ones."""
-    found = [item for item, _ in own.most_common(NEXT)]
-    return [*dict.fromkeys([*found, *popular])][:NEXT]
+def likeliest(own: Counter[int], popular: Sequence[int], taken: set[int]) -> list[int]:
+    """The three most counted, or else popular ones, that are not taken.
+
+    >>> likeliest(Counter({7: 2, 4: 1}), popular=[4, 5, 6], taken={5})
+    [7, 4, 6]
+    """
+    ranked = chain((item for item, _ in own.most_common()), popular)
+    new = (item for item in ranked if item not in taken)
+    return [*dict.fromkeys(islice(new, 2 * NEXT))][:NEXT]  # none comes more than twice
 
 
 def after(sequences: Sequence[np.ndarray]) -> dict[int, Counter[int]]:
@@ -113,33 +121,37 @@ def after(sequences: Sequence[np.ndarray]) -> dict[int, Counter[int]]:
     return dict(found)
 
 
-def neighbours(windows: Sequence[np.ndarray], plays: np.ndarray) -> Predictor:
+def neighbours(
+    windows: Sequence[np.ndarray], plays: np.ndarray
+) -> Callable[[list[int]], Counter[int]]:
     """score(j) = sum over i of the prefix of cos(i, j), i != j, of the windows that they are in.
 
-    Of equal scores those played more come first.
+    All with any of it; of equal scores those played more come first.
     """
-    n = len(plays)
-    W = present(windows, n)
-    sizes = np.asarray(W.sum(0)).ravel()
-    W = W.multiply(1 / np.sqrt(np.maximum(sizes, 1))).tocsr()  # (windows, n), columns of length 1
+    W = present(windows, len(plays))
+    sizes = np.asarray(W.sum(1)).ravel()
+    W = W.multiply(1 / np.sqrt(np.maximum(sizes, 1))[:, None]).tocsr()  # rows of length 1
 
-    def predict(prefixes: np.ndarray) -> np.ndarray:
-        X = present(prefixes, n)
-        scores = (X @ W.T @ W).toarray()
-        scores -= X.multiply(sizes > 0).toarray()  # cos(i, i) = 1
-        return np.lexsort((np.broadcast_to(-plays, scores.shape), -scores.round(5)))[:, :NEXT]
+    def alike(prefix: list[int]) -> Counter[int]:
+        own = np.unique(prefix)
+        scores = W @ np.asarray(W[own].sum(0)).ravel()  # (n,)
+        scores[own] -= sizes[own] > 0  # cos(i, i) = 1
+        scores = scores.round(5)
+        found = np.flatnonzero(scores > 0)
+        best = found[np.lexsort((-plays[found], -scores[found]))]
+        return Counter(dict(zip(best.tolist(), scores[best].tolist(), strict=True)))
 
-    return predict
+    return alike
 
 
-def present(rows: Sequence[np.ndarray] | np.ndarray, n: int) -> Any:
-    """(rows, n) sparse: 1 where a row has an item."""
+def present(windows: Sequence[np.ndarray], n: int) -> Any:
+    """(n, windows) sparse: 1 where an item is in a window."""
     from scipy.sparse import csr_matrix
 
-    place = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
-    items = np.concatenate(list(rows))
-    found = csr_matrix((np.ones(len(items), np.float32), (place, items)), (len(rows), n))
-    found.data[:] = 1
+    place = np.repeat(np.arange(len(windows)), [len(window) for window in windows])
+    items = np.concatenate(list(windows))
+    found = csr_matrix((np.ones(len(items)), (items, place)), (n, len(windows)))
+    found.data[:] = 1  # however often
     return found
 
 

@@ -10,6 +10,8 @@ independent of each other: intervals are over groups. Drawing takes all that was
     ndcg@3, hitrate@3     of one draw, as in the paper; a mean over draws, which is the same number
                           with less chance in it
     ..._combined          of the three codes of any track that most draws have
+    hitrate@3_tracks...   of tracks, not of their codes: codes mean the most played track that has
+                          them and is not in the playlist yet; simple ways tell no other either
     known_tracks          share of what is drawn that is the codes of any track
     next_bound_...        what is asked, in nats a track: the bound on the last three, given all
                           others, by a denoiser that infills
@@ -51,6 +53,8 @@ from redraft.experiments.windows import (
 )
 from redraft.model import Model
 from redraft.sampler import Callback
+from redraft.tokenizers import SemanticIdTokenizer
+from redraft.tokenizers.semantic_id import Codes
 
 REPAIR, BOUND = "repair.jsonl", "bound.jsonl"
 
@@ -169,23 +173,50 @@ def scores(
     }
 
 
+def with_tracks(codes: dict[str, np.ndarray], tracks: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Scores of codes, and how often they tell the very track."""
+    return codes | {"hitrate@3_tracks": tracks["hitrate@3"]}
+
+
+def new_tracks(
+    tokenizer: SemanticIdTokenizer, guesses: Sequence[Codes], playlist: Sequence[int]
+) -> list[int | None]:
+    """Of the tracks with each of these codes the most played that is not in the playlist yet."""
+    found: list[int | None] = []
+    for codes in guesses:
+        new = (track for track in tokenizer.tracks(codes) if track not in {*playlist, *found})
+        found.append(next(new, None))
+    return found
+
+
 def next_tracks(windows: Windows, rows: Sequence[Continued]) -> Columns:
-    truths = [windows.triplets(row.window)[-NEXT:] for row in rows]
-    draws = len(rows[0].draws)
-    single = [scores([row.draws[i] for row in rows], truths) for i in range(draws)]
-    values = {name: np.mean([own[name] for own in single], 0) for name in single[0]}
+    some, tokenizer = [row.window for row in rows], windows.tokenizer
+    true_codes = [windows.triplets(window)[-NEXT:] for window in some]
+    before, after = np.split(windows.tracks[some], [-NEXT], axis=1)  # (n, 47), (n, 3)
+
+    def told(guesses: Sequence[Sequence[Codes]]) -> dict[str, np.ndarray]:
+        pairs = zip(guesses, before.tolist(), strict=True)
+        tracks = [new_tracks(tokenizer, *pair) for pair in pairs]
+        return with_tracks(scores(guesses, true_codes), scores(tracks, after.tolist()))
+
     known = [
-        [[bool(windows.tokenizer.tracks(triplet)) for triplet in draw] for draw in row.draws]
-        for row in rows
+        [[bool(tokenizer.tracks(codes)) for codes in draw] for draw in row.draws] for row in rows
     ]  # (windows, draws, 3)
-    guesses = [
-        playlists.voted([list(compress(*pair)) for pair in zip(row.draws, own, strict=True)])
-        for row, own in zip(rows, known, strict=True)
-    ]
-    combined = scores(guesses, truths)
-    values |= {f"{name}_combined": combined[name] for name in ("ndcg@3", "hitrate@3")}
+    single = [told(draw) for draw in zip(*(row.draws for row in rows), strict=True)]
+    combined = told(
+        [
+            playlists.voted([list(compress(*pair)) for pair in zip(row.draws, own, strict=True)])
+            for row, own in zip(rows, known, strict=True)
+        ]
+    )
+    values = {name: np.mean([own[name] for own in single], 0) for name in combined}
+    values |= {f"{name}_combined": combined[name] for name in COMBINED}
     values["known_tracks"] = np.mean(known, (1, 2))
-    return of_windows(windows, [row.window for row in rows], values)
+    return of_windows(windows, some, values)
+
+
+COMBINED = ("ndcg@3", "hitrate@3", "hitrate@3_tracks")
+"""Measures of the vote of all draws."""
 
 
 def of_windows(windows: Windows, some: Sequence[int], values: dict[str, np.ndarray]) -> Columns:
@@ -193,18 +224,26 @@ def of_windows(windows: Windows, some: Sequence[int], values: dict[str, np.ndarr
 
 
 def simple(windows: Windows, some: Sequence[int]) -> dict[str, Columns]:
-    """What simple ways to tell the next tracks come to; to them, a track is its codes."""
-    prepared = windows.prepared
-    different, item = np.unique(windows.tokenizer.codes, axis=0, return_inverse=True)
-    item = item.ravel()  # (tracks,)
-    played = [item[tracks] for tracks in prepared.sequences("train")]
-    pieces = [item[tracks] for tracks in prepared.windows("train")[0]]
+    """What simple ways to tell the next tracks come to, which know the codes or the tracks."""
+    _, item = np.unique(windows.tokenizer.codes, axis=0, return_inverse=True)
+    codes = simply_told(windows, some, item.ravel())
+    tracks = simply_told(windows, some, np.arange(len(item)), again=False)
+    return {
+        name: of_windows(windows, some, with_tracks(own, tracks[name]))
+        for name, own in codes.items()
+    }
+
+
+def simply_told(
+    windows: Windows, some: Sequence[int], item: np.ndarray, again: bool = True
+) -> dict[str, dict[str, np.ndarray]]:
+    """To the simple ways, tracks of one item are the same; `item` is (tracks,)."""
+    played = [item[tracks] for tracks in windows.prepared.sequences("train")]
+    pieces = [item[tracks] for tracks in windows.prepared.windows("train")[0]]
     own = item[windows.tracks[list(some)]]  # (n, 50)
     prefixes, truths = own[:, :-NEXT], own[:, -NEXT:].tolist()
-    return {
-        name: of_windows(windows, some, scores(predict(prefixes).tolist(), truths))
-        for name, predict in playlists.predictors(played, pieces, len(different)).items()
-    }
+    ways = playlists.predictors(played, pieces, item.max() + 1, again)
+    return {name: scores(predict(prefixes), truths) for name, predict in ways.items()}
 
 
 def bound_columns(windows: Windows, bound: Sequence[Bound]) -> Columns:

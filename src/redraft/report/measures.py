@@ -69,6 +69,10 @@ MEASURES = {
     "hitrate@3": Measure("HitRate@3", "any of three guesses is among the three true tracks", UP),
     "ndcg@3_combined": Measure("NDCG@3, combined", "of what is drawn most often", UP),
     "hitrate@3_combined": Measure("HitRate@3, combined", "of what is drawn most often", UP),
+    "hitrate@3_tracks": Measure("HitRate@3, tracks", "of the very tracks, not of their codes", UP),
+    "hitrate@3_tracks_combined": Measure(
+        "HitRate@3, tracks, combined", "of the very tracks, by what is drawn most often", UP
+    ),
     "known_tracks": Measure("known", "codes that are drawn belong to a track", UP, True),
     "entropy_mean": Measure("row entropy", "mean over tokens of the rows of M at t = 1, in nats"),
     "entropy_min": Measure("least", "the least of them"),
