@@ -401,6 +401,27 @@ def test_bits_of_codes_are_told_of_what_was_drawn(done: Path):
         code_bits(masks)
 
 
+compare_codes = runpy.run_path(str(SCRIPTS / "compare_codes.py"))
+
+
+def test_kinds_of_codes_are_compared():
+    found = [compare_codes["row"](data.prepared(), kind, n=9) for kind in ("lsh", "kmeans")]
+    for own in found:
+        shares = {name: number["value"] for name, number in own["metrics"].items()}
+        assert own["n"] == 9 and own["triplets"] * own["tracks_each"] == pytest.approx(TRACKS)
+        assert 0 <= shares["tracks_again"] <= shares["codes_again"] < 1
+        assert 0 < shares["meant"] <= 1
+    lsh, kmeans = (
+        {way: own["hitrate@3_tracks"] for way, own in each["baselines"].items()} for each in found
+    )
+    assert lsh == kmeans
+
+
+def test_what_came_before_is_counted():
+    found = compare_codes["again"](np.array([[1, 2, 1, 1], [1, 2, 3, 4]]))
+    assert found.tolist() == [0.5, 0]
+
+
 held_out = runpy.run_path(str(SCRIPTS / "held_out.py"))
 
 

@@ -97,6 +97,32 @@ def measured(metrics: Mapping[str, dict[str, float]]) -> Iterator[str]:
         yield with_interval(metrics[name], form, scale) if name in metrics else ""
 
 
+def kinds_of_codes() -> str:
+    """What codes tell of tracks, and what simple ways hit by codes; last, by tracks themselves."""
+    found = rows_of("playlists/codes")["rows"]
+    ways = list(found[0]["baselines"])
+    titles = (
+        *("hits are by", "different", "tracks each", "mean the very track, %"),
+        *("came before in the window, %", *(f"{way}, %" for way in ways)),
+    )
+    rows = [
+        (
+            *(f"{own['codes']} codes", f"{own['triplets']:,}", f"{own['tracks_each']:.1f}"),
+            with_interval(own["metrics"]["meant"], ".1f", 100),
+            with_interval(own["metrics"]["codes_again"], ".1f", 100),
+            *(with_interval(own["baselines"][way]["hitrate@3"], ".1f", 100) for way in ways),
+        )
+        for own in found
+    ]
+    own = found[0]
+    tracks = (
+        *("track", f"{own['triplets'] * own['tracks_each']:,.0f}", "1.0", ""),
+        with_interval(own["metrics"]["tracks_again"], ".1f", 100),
+        *(with_interval(own["baselines"][way]["hitrate@3_tracks"], ".1f", 100) for way in ways),
+    )
+    return table(titles, [*rows, tracks])
+
+
 def repaired_playlists(variant: str | None) -> str:
     """What became of the corrupted tracks of unseen windows."""
     shares = {"repair_rate": "changed, %", "exact_recovery": "back, %"}
@@ -149,6 +175,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "playlist-recipe": playlist_recipe,
     "playlist-denoisers": lambda: playlist_denoisers("denoiser-search"),
     "playlist-neighbours": lambda: playlist_denoisers("neighbour-search", "neighbours"),
+    "playlist-codes": kinds_of_codes,
     "next-tracks-small": lambda: next_tracks("small"),
     "repaired-playlists-small": lambda: repaired_playlists("small"),
     "playlist-ways": lambda: ways_to_draw("ways-small"),

@@ -45,7 +45,10 @@ class Windows:
             "this is measured of prepared playlists (data.file playlists), the model has learned "
             "from made-up ones",
         )
-        prepared = data.prepared()
+        return cls.full(data.prepared(), tokenizer, part)
+
+    @classmethod
+    def full(cls, prepared: data.Prepared, tokenizer: SemanticIdTokenizer, part: str) -> "Windows":
         found, groups = prepared.windows(part)
         full = [i for i, tracks in enumerate(found) if len(tracks) == data.WINDOW]
         check(bool(full), f"no unseen playlist has {data.WINDOW} tracks")
