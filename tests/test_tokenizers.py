@@ -1,6 +1,7 @@
 """Laws of the tokenizers: there and back, specials, masks, endings, storage."""
 
 import json
+from collections import Counter
 from itertools import islice
 
 import numpy as np
@@ -213,7 +214,7 @@ def test_single_tokens_are_checked():
 
 shapes = st.tuples(
     *(st.integers(1, 4), st.integers(1, 8), st.booleans(), st.integers(0, 9)),
-    st.sampled_from(["lsh", "kmeans"]),
+    st.sampled_from(["lsh", "kmeans", "ranked"]),
 )
 
 
@@ -266,6 +267,19 @@ def test_residual_codes_tell_more_with_every_level(bits, seed):
         means = same @ EMBEDDINGS / same.sum(1, keepdims=True)
         rests.append(((EMBEDDINGS - means) ** 2).sum())
     assert (np.diff(rests) < 0).all()
+
+
+@laws
+@given(st.integers(1, 4), st.integers(1, 5), st.integers(0, 9))
+def test_ranked_codes_tell_those_apart_that_k_means_does_not(levels, bits, seed):
+    """The last code is how many tracks before have the same others, as far as codes go."""
+    codes = SemanticIdTokenizer.fit(EMBEDDINGS, levels, bits, seed=seed, kind="ranked").codes
+    alike = SemanticIdTokenizer.fit(EMBEDDINGS, levels, bits, seed=seed, kind="kmeans").codes
+    assert (codes[:, :-1] == alike[:, :-1]).all()
+    seen: Counter[tuple[int, ...]] = Counter()
+    for *own, place in codes.tolist():
+        assert place == min(seen[tuple(own)], 2**bits - 1)
+        seen[tuple(own)] += 1
 
 
 @laws

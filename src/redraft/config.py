@@ -58,9 +58,10 @@ class DataConfig:
     """What to do with sequences that hold unknown tokens."""
     synthetic: int = 20_000
     """How many sequences to make up, where stories or playlists come from no file."""
-    codes: Literal["lsh", "kmeans"] = "lsh"
+    codes: Literal["lsh", "kmeans", "ranked"] = "lsh"
     """Playlists: how tracks get their codes.
-    lsh: by random hyperplanes, as in the paper; kmeans: by residual k-means."""
+    lsh: by random hyperplanes, as in the paper; kmeans: by residual k-means; ranked: likewise, the
+    last by how often a track is played, so that hardly any two share all codes."""
     shared: bool = True
     """Playlists: whether the three codes of a track share their tokens (131 in the paper).
     Else each has its own."""

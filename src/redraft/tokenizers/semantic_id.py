@@ -3,6 +3,8 @@
 lsh     locality-sensitive hashing: `levels * bits` random hyperplanes through the mean of the
         embeddings; the side of each plane is one bit, and `bits` of them make the code of a level
 kmeans  the nearest of 2^bits centres; the next level tells in the same way what is left
+ranked  the same but for the last level: how many of the tracks with the same codes so far are
+        played more, so that hardly any two share all codes
 
 A track is then `levels` tokens, and a playlist has no ending. Tracks come from the most played on,
 so that the first of those that share their codes is what the codes most likely mean.
@@ -127,14 +129,13 @@ class SemanticIdTokenizer(Tokenizer):
         return Collisions(sum(sizes), len(sizes), float(np.mean(sizes)), max(sizes))
 
     def to_dict(self) -> dict[str, Any]:
-        packed = (self.codes << self.bits * np.arange(self.width)).sum(1)
         settings = {"levels": self.width, "bits": self.bits, "shared": self.shared}
-        return {**settings, "codes": packed.tolist()}
+        return {**settings, "codes": packed(self.codes, self.bits).tolist()}
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> Self:
-        bits, packed = stored["bits"], np.array(stored["codes"], np.int64)
-        codes = packed[:, None] >> bits * np.arange(stored["levels"]) & (2**bits - 1)
+        bits, together = stored["bits"], np.array(stored["codes"], np.int64)
+        codes = together[:, None] >> bits * np.arange(stored["levels"]) & (2**bits - 1)
         return cls(codes, bits, stored["shared"])
 
 
@@ -168,7 +169,7 @@ def clustered(embeddings: np.ndarray, levels: int, bits: int, seed: int) -> np.n
         centres = k_means(rest[: SAMPLE * 2**bits], 2**bits, rng)
         codes.append(vq(rest, centres)[0])
         rest = rest - centres[codes[-1]]
-    return np.stack(codes, 1)
+    return np.array(codes, np.int64).reshape(levels, len(embeddings)).T
 
 
 SAMPLE, ROUNDS = 256, 25
@@ -184,7 +185,25 @@ def k_means(rows: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
         return kmeans2(rows, start, ROUNDS, minit="matrix")[0]
 
 
+def ranked(embeddings: np.ndarray, levels: int, bits: int, seed: int) -> np.ndarray:
+    """(n_tracks, levels) centres of k-means, and the place among the tracks that share them.
+
+    Places beyond the last code are all the last.
+    """
+    codes = clustered(embeddings, levels - 1, bits, seed)
+    _, cell, sizes = np.unique(packed(codes, bits), return_inverse=True, return_counts=True)
+    places = np.empty(len(codes), np.int64)
+    places[np.argsort(cell, kind="stable")] = np.concatenate([np.arange(n) for n in sizes])
+    return np.column_stack([codes, places.clip(max=2**bits - 1)])
+
+
+def packed(codes: np.ndarray, bits: int) -> np.ndarray:
+    """(n_tracks,) all codes of a track in one number."""
+    return (codes << bits * np.arange(codes.shape[1])).sum(1)
+
+
 CODES: dict[str, Callable[[np.ndarray, int, int, int], np.ndarray]] = {
     "lsh": hashed,
     "kmeans": clustered,
+    "ranked": ranked,
 }
