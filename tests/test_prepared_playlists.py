@@ -1,6 +1,7 @@
 """Playlists that are prepared once: windows of disjoint groups, tracks placed and coded."""
 
 import gzip
+import itertools
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mistakes import message
 
+from redraft import domains
 from redraft.cli import main
 from redraft.commands import Train
 from redraft.config import DataConfig
@@ -18,6 +20,7 @@ from redraft.data.playlist_files import AUDIO, Listening, Played, Track
 from redraft.data.playlists import Request
 from redraft.domains import prepare, prepare_playlists
 from redraft.tokenizers import SemanticIdTokenizer
+from redraft.tokenizers.semantic_id import CODES
 
 CONFIG = DataConfig(domain="playlists", file="playlists")
 GENRES, EACH = 4, 60
@@ -316,7 +319,9 @@ def test_triplets_are_decoded_to_the_most_played(request_: Request):
 # ------------------------------------------------------------------ learned from
 
 
-@pytest.mark.parametrize(("codes", "shared", "size"), [("lsh", True, 131), ("kmeans", False, 387)])
+@pytest.mark.parametrize(
+    ("codes", "shared", "size"), [("lsh", True, 131), ("kmeans", False, 387), ("ranked", True, 131)]
+)
 def test_prepared_playlists_are_learned_from(codes, shared, size, request_: Request):
     found = prepare_playlists(request_)
     data = prepare(DataConfig(domain="playlists", file="playlists", codes=codes, shared=shared), 0)
@@ -330,12 +335,13 @@ def test_prepared_playlists_are_learned_from(codes, shared, size, request_: Requ
     assert "1 playlists of fewer than 4 tracks were left out" in data.origin
 
 
-def test_synthetic_ones_may_have_codes_of_either_kind():
-    lsh, kmeans = (
+def test_synthetic_ones_may_have_codes_of_any_kind():
+    made = [
         prepare(DataConfig(domain="playlists", synthetic=10, codes=kind), 0).tokenizer
-        for kind in ("lsh", "kmeans")
-    )
-    assert lsh != kmeans and len(lsh) == len(kmeans) == 131
+        for kind in ("lsh", "kmeans", "ranked")
+    ]
+    assert all(len(tokenizer) == 131 for tokenizer in made)
+    assert all(one != other for one, other in itertools.combinations(made, 2))
 
 
 def test_training_needs_only_a_part(request_: Request, cache: Path):
@@ -358,6 +364,17 @@ def test_nothing_is_prepared_twice(request_: Request, monkeypatch, capsys):
     assert prepare_playlists(request_) == first and not capsys.readouterr().err
     with pytest.raises(TypeError):
         prepare_playlists(Request(request_.files, origin="Others."))
+
+
+def test_a_kind_of_codes_that_is_missing_is_made(request_: Request, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(domains, "CODES", ["lsh"])
+        before = prepare_playlists(request_)
+    assert before.kinds == ["lsh"]
+    assert "ranked" in message(before.codes, "ranked")
+    after = prepare_playlists(request_)
+    assert set(after.kinds) == set(CODES)
+    assert (after.codes("lsh") == before.codes("lsh")).all()
 
 
 @pytest.mark.parametrize("name", [playlists.PLAYS, wheels.FACTS, tracks.KNOWN, tracks.WORDS])
@@ -490,7 +507,7 @@ def test_the_command_prepares_and_tells(request_: Request, capsys):
     assert main(["data", "playlists", "--file", *request_.files, "--origin", "Made ones."]) == 0
     said = capsys.readouterr().out
     counts = playlists.prepared().counts
-    for line in ("Made ones: ", "are rare", "lsh codes: ", "kmeans codes: ", "by chance"):
+    for line in ("Made ones: ", "are rare", *(f"{kind} codes: " for kind in CODES), "by chance"):
         assert line in said
     assert counts["tracks"] == 260 and counts["unplayed"] >= 20 and counts["short"] == 1
     assert counts["heard"][0] == 130 and 0.3 < counts["heard"][1] < 0.7

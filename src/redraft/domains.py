@@ -120,10 +120,12 @@ def prepare_playlists(request: playlists.Request) -> playlists.Prepared:
         right = (tokenizer.meant()[plays] == plays).mean()
         return f"{tokenizer.collisions()}; they tell the track of {right:.1%} of validation plays"
 
-    everything = (*playlists.FOR_TRAINING, *playlists.FOR_EVALUATION)
-    return wheels.kept(
-        playlists.home(), lambda folder: playlists.find(folder, request, everything), fill
-    )
+    def whole(folder: Path) -> playlists.Prepared | None:
+        everything = (*playlists.FOR_TRAINING, *playlists.FOR_EVALUATION)
+        found = playlists.find(folder, request, everything)
+        return found if found and set(found.kinds) >= set(CODES) else None
+
+    return wheels.kept(playlists.home(), whole, fill)
 
 
 def load_lines(config: DataConfig, seed: int) -> tuple[Corpus, Tokenizer]:

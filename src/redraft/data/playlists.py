@@ -224,10 +224,14 @@ class Prepared:
 
     def codes(self, kind: str) -> np.ndarray:
         """(N, levels) semantic IDs."""
-        kinds = [name.removeprefix(CODES) for name in self._arrays if name.startswith(CODES)]
-        if kind not in kinds:
-            raise unknown("kind of codes", kind, kinds)
+        if kind not in self.kinds:
+            raise unknown("kind of codes", kind, self.kinds)
         return self._arrays[CODES + kind]
+
+    @property
+    def kinds(self) -> list[str]:
+        """Of codes that were prepared."""
+        return [name.removeprefix(CODES) for name in self._arrays if name.startswith(CODES)]
 
     def catalogue(self) -> Catalogue:
         """What is known of the tracks."""
