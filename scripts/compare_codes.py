@@ -6,6 +6,8 @@ Of unseen windows of the prepared playlists, for each kind of codes, without any
 
     triplets, tracks_each, largest    how many different codes there are, and who shares them
     meant             share of tracks that are what their codes mean, the most played that has them
+    sharers_nats      what tells a track from those that share its codes, by their plays alone
+    all_nats          what tells it from all others
     codes_again       share of tracks whose codes stood in the window before
     tracks_again      share of those that stood there themselves
     baselines         how often simple ways tell any of the last three, by codes and by tracks
@@ -23,7 +25,14 @@ import numpy as np
 from redraft import checkpoint
 from redraft.cli import outcome
 from redraft.data import playlists as data
-from redraft.experiments.playlists import Columns, in_file, of_windows, simple
+from redraft.experiments.playlists import (
+    Columns,
+    in_file,
+    nats_among_sharers,
+    nats_by_plays,
+    of_windows,
+    simple,
+)
 from redraft.experiments.windows import Windows
 from redraft.folder import write_json
 from redraft.tokenizers import SemanticIdTokenizer
@@ -42,6 +51,8 @@ def told(windows: Windows, some: range) -> Columns:
     meant = tokenizer.meant()
     values = {
         "meant": (meant[tracks] == tracks).mean(1),
+        "sharers_nats": nats_among_sharers(windows)[tracks].mean(1),
+        "all_nats": nats_by_plays(windows.prepared, np.zeros_like(meant))[tracks].mean(1),
         "codes_again": again(meant[tracks]),
         "tracks_again": again(tracks),
     }

@@ -272,6 +272,25 @@ def test_codes_mean_the_most_played_track_that_is_new(crowded):
     assert found["hitrate@3_tracks_combined"].mean() > 0
 
 
+def test_a_bound_on_codes_becomes_one_on_tracks(crowded):
+    """A track among those of its codes, by how often it was played; as if once more."""
+    plays = Counter(track for own in crowded.prepared.sequences("train") for track in own.tolist())
+    share = {
+        track: (1 + plays[track]) / sum(1 + plays[other] for other in range(track % 30, TRACKS, 30))
+        for track in range(TRACKS)
+    }
+    assert sum(share.values()) == pytest.approx(30)
+    found = experiment.bound_columns(crowded, [unseen.Bound(100, 6), unseen.Bound(200, None)])
+    rows = crowded.tracks[:2].tolist()
+    tells = [[-np.log(share[track]) for track in row] for row in rows]
+    assert found.values["bound_nats_per_very_track"] == pytest.approx(
+        [2 + np.mean(tells[0]), 4 + np.mean(tells[1])]
+    )
+    assert found.values["next_bound_nats_per_very_track"] == pytest.approx(
+        [2 + np.mean(tells[0][-3:]), np.nan], nan_ok=True
+    )
+
+
 def test_simple_ways_tell_new_tracks(crowded):
     """What comes after the last one most often, where it has not come yet; or what is popular."""
     found = experiment.simple(crowded, range(len(crowded)))["markov"].values
@@ -411,6 +430,7 @@ def test_kinds_of_codes_are_compared():
         assert own["n"] == 9 and own["triplets"] * own["tracks_each"] == pytest.approx(TRACKS)
         assert 0 <= shares["tracks_again"] <= shares["codes_again"] < 1
         assert 0 < shares["meant"] <= 1
+        assert 0 <= shares["sharers_nats"] < shares["all_nats"]
     lsh, kmeans = (
         {way: own["hitrate@3_tracks"] for way, own in each["baselines"].items()} for each in found
     )

@@ -73,6 +73,7 @@ def by_run(experiment: str, variant: str | None) -> dict[str, Any]:
 
 NEXT_TRACKS: dict[str, tuple[str, str, float]] = {
     "bound, nats a track": ("bound_nats_per_track", ".2f", 1),
+    "the very track": ("bound_nats_per_very_track", ".2f", 1),
     "tracks that exist, %": ("known_tracks", ".1f", 100),
     "hit, one draw, %": ("hitrate@3", ".1f", 100),
     "NDCG@3": ("ndcg@3", ".3f", 1),
@@ -103,12 +104,13 @@ def kinds_of_codes() -> str:
     ways = list(found[0]["baselines"])
     titles = (
         *("hits are by", "different", "tracks each", "mean the very track, %"),
-        *("came before in the window, %", *(f"{way}, %" for way in ways)),
+        *("nats to tell it", "came before in the window, %", *(f"{way}, %" for way in ways)),
     )
     rows = [
         (
             *(f"{own['codes']} codes", f"{own['triplets']:,}", f"{own['tracks_each']:.1f}"),
             with_interval(own["metrics"]["meant"], ".1f", 100),
+            with_interval(own["metrics"]["sharers_nats"], ".2f"),
             with_interval(own["metrics"]["codes_again"], ".1f", 100),
             *(with_interval(own["baselines"][way]["hitrate@3"], ".1f", 100) for way in ways),
         )
@@ -117,6 +119,7 @@ def kinds_of_codes() -> str:
     own = found[0]
     tracks = (
         *("track", f"{own['triplets'] * own['tracks_each']:,.0f}", "1.0", ""),
+        with_interval(own["metrics"]["all_nats"], ".2f"),
         with_interval(own["metrics"]["tracks_again"], ".1f", 100),
         *(with_interval(own["baselines"][way]["hitrate@3_tracks"], ".1f", 100) for way in ways),
     )

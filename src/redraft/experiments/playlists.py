@@ -15,6 +15,8 @@ independent of each other: intervals are over groups. Drawing takes all that was
     known_tracks          share of what is drawn that is the codes of any track
     next_bound_...        what is asked, in nats a track: the bound on the last three, given all
                           others, by a denoiser that infills
+    ..._per_very_track    the bound on the codes, and what tells a track from others of its codes by
+                          their plays alone: together a bound on tracks, by which codes compare
     place_smoothness_...  of the transitions into and out of the place, over windows where those of
                           the original, the corrupted and the repaired one are known
 """
@@ -225,8 +227,8 @@ def of_windows(windows: Windows, some: Sequence[int], values: dict[str, np.ndarr
 
 def simple(windows: Windows, some: Sequence[int]) -> dict[str, Columns]:
     """What simple ways to tell the next tracks come to, which know the codes or the tracks."""
-    _, item = np.unique(windows.tokenizer.codes, axis=0, return_inverse=True)
-    codes = simply_told(windows, some, item.ravel())
+    item = one_number(windows.tokenizer)
+    codes = simply_told(windows, some, item)
     tracks = simply_told(windows, some, np.arange(len(item)), again=False)
     return {
         name: of_windows(windows, some, with_tracks(own, tracks[name]))
@@ -247,14 +249,35 @@ def simply_told(
 
 
 def bound_columns(windows: Windows, bound: Sequence[Bound]) -> Columns:
+    some = range(len(bound))
     per_track = np.array([own.nats for own in bound]) / data.WINDOW
-    last = np.array([own.next_nats for own in bound], dtype=float)  # NaN where there is none
+    last = np.array([own.next_nats for own in bound], dtype=float) / NEXT  # NaN where there is none
+    tells = nats_among_sharers(windows)[windows.tracks[some]]  # (n, 50)
     values = {
         "bound_nats_per_token": per_track / windows.tokenizer.width,
         "bound_nats_per_track": per_track,
-        "next_bound_nats_per_track": last / NEXT,
+        "bound_nats_per_very_track": per_track + tells.mean(1),
+        "next_bound_nats_per_track": last,
+        "next_bound_nats_per_very_track": last + tells[:, -NEXT:].mean(1),
     }
-    return of_windows(windows, range(len(bound)), values)
+    return of_windows(windows, some, values)
+
+
+def nats_among_sharers(windows: Windows) -> np.ndarray:
+    """(tracks,) of each track, where its codes are known."""
+    return nats_by_plays(windows.prepared, one_number(windows.tokenizer))
+
+
+def nats_by_plays(prepared: data.Prepared, cell: np.ndarray) -> np.ndarray:
+    """(tracks,) -log p(track | its cell), by plays to learn from and one more, for any may come."""
+    played = np.concatenate(prepared.sequences("train"))
+    plays = 1 + np.bincount(played, minlength=len(cell))
+    return np.log(np.bincount(cell, plays)[cell] / plays)
+
+
+def one_number(tokenizer: SemanticIdTokenizer) -> np.ndarray:
+    """(tracks,) from 0 on; tracks that share their codes have the same."""
+    return np.unique(tokenizer.codes, axis=0, return_inverse=True)[1].ravel()
 
 
 def repairs(windows: Windows, known: Triplets, rows: Sequence[Repaired]) -> list[Columns]:

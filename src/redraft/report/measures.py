@@ -60,7 +60,10 @@ MEASURES = {
     "copied": Measure("copied", "share over 50 tokens in a row with a training story", DOWN, True),
     "bound_nats_per_token": Measure("bound, a token", "nats, on unseen sequences", DOWN),
     "bound_nats_per_char": Measure("bound, a character", "nats, on unseen stories", DOWN),
-    "bound_nats_per_track": Measure("bound, a track", "nats, on unseen playlists", DOWN),
+    "bound_nats_per_track": Measure("bound, a track", "nats, on the codes of unseen tracks", DOWN),
+    "bound_nats_per_very_track": Measure(
+        "bound, the very track", "nats, on unseen tracks, not on their codes", DOWN
+    ),
     "exact_repair": Measure("exact repair", "the name that stood there came back", UP),
     "consistency": Measure("consistency", "occurrences that have the most common value", UP),
     "token_overlap": Measure("token overlap", "tokens of the span that came back in place", UP),
