@@ -126,6 +126,25 @@ def kinds_of_codes() -> str:
     return table(titles, [*rows, tracks])
 
 
+LEARNED = {
+    "lsh": ("small-seed1", "small-cool-seed1"),
+    "kmeans": ("small-kmeans", "small-kmeans-cool"),
+    "ranked": ("small-ranked", "small-ranked-cool"),
+}
+"""Variants of VSDD on each kind of codes: plain draws, and cooler ones."""
+
+
+def learned_codes() -> str:
+    """Next tracks by denoisers that differ in the codes of tracks."""
+    rows = []
+    for kind, variants in LEARNED.items():
+        for variant in variants:
+            own = rows_of(f"playlists/next-tracks-vsdd-{variant}")
+            way = written(own.get("sampler", {}))
+            rows.append((kind, f"{own['draws']}, {way}", *measured(own["metrics"])))
+    return where_told(("codes", "draws", *NEXT_TRACKS), rows)
+
+
 def repaired_playlists(variant: str | None) -> str:
     """What became of the corrupted tracks of unseen windows."""
     shares = {"repair_rate": "changed, %", "exact_recovery": "back, %"}
@@ -179,6 +198,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "playlist-denoisers": lambda: playlist_denoisers("denoiser-search"),
     "playlist-neighbours": lambda: playlist_denoisers("neighbour-search", "neighbours"),
     "playlist-codes": kinds_of_codes,
+    "playlist-codes-learned": learned_codes,
     "next-tracks-small": lambda: next_tracks("small"),
     "repaired-playlists-small": lambda: repaired_playlists("small"),
     "playlist-ways": lambda: ways_to_draw("ways-small"),
