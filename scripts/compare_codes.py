@@ -1,4 +1,4 @@
-"""What the codes of tracks tell of them: LSH beside k-means, results/playlists/codes.json.
+"""What the codes of tracks tell of them: one kind beside another, results/playlists/codes.json.
 
     python scripts/compare_codes.py [-n 500]
 
