@@ -264,7 +264,7 @@ def bound_columns(windows: Windows, bound: Sequence[Bound]) -> Columns:
 
 
 def nats_among_sharers(windows: Windows) -> np.ndarray:
-    """(tracks,) of each track, where its codes are known."""
+    """(tracks,) what tells each track once its codes are known."""
     return nats_by_plays(windows.prepared, one_number(windows.tokenizer))
 
 
