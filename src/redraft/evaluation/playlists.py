@@ -16,7 +16,7 @@ tracks may share their codes, so that codes are told far more often than the ver
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from itertools import chain, islice, pairwise
+from itertools import chain, combinations, islice, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,6 +65,16 @@ def voted(draws: Sequence[Sequence[Any]]) -> list[Any]:
     """
     votes = Counter(item for draw in draws for item in dict.fromkeys(draw))
     return [item for item, _ in votes.most_common(NEXT)]
+
+
+def agreement(draws: Sequence[Sequence[Hashable]]) -> float:
+    """How often one draw hits another; NaN where there is but one.
+
+    >>> agreement(["abc", "axy", "uvw"]) == 1 / 3
+    True
+    """
+    pairs = [hit(*pair) for pair in combinations(draws, 2)]
+    return float(np.mean(pairs)) if pairs else math.nan
 
 
 Predictor = Callable[[np.ndarray], list[list[int]]]

@@ -12,6 +12,8 @@ independent of each other: intervals are over groups. Drawing takes all that was
     ..._combined          of the three codes of any track that most draws have
     hitrate@3_tracks...   of tracks, not of their codes: codes mean the most played track that has
                           them and is not in the playlist yet; simple ways tell no other either
+    hitrate@3_self        how often one draw hits another of the same window: so often does it hit
+                          the truth, if the model knows how sure it may be
     known_tracks          share of what is drawn that is the codes of any track
     next_bound_...        what is asked, in nats a track: the bound on the last three, given all
                           others, by a denoiser that infills
@@ -213,6 +215,7 @@ def next_tracks(windows: Windows, rows: Sequence[Continued]) -> Columns:
     )
     values = {name: np.mean([own[name] for own in single], 0) for name in combined}
     values |= {f"{name}_combined": combined[name] for name in COMBINED}
+    values["hitrate@3_self"] = np.array([playlists.agreement(row.draws) for row in rows])
     values["known_tracks"] = np.mean(known, (1, 2))
     return of_windows(windows, some, values)
 
@@ -346,14 +349,17 @@ def next_tracks_result(
         bound_n=len(bound),
         baselines={name: in_file(other.estimates(seed)) for name, other in baselines.items()},
         over_baselines={
-            name: in_file(common(own, other).less(other, seed)) for name, other in baselines.items()
+            name: in_file(over_simple(own, other, seed)) for name, other in baselines.items()
         },
     )
     return found, columns
 
 
-def common(own: Columns, other: Columns) -> Columns:
-    return replace(own, values={name: own.values[name] for name in other.values})
+def over_simple(own: Columns, other: Columns, seed: int) -> dict[str, Estimate]:
+    """How much more one draw, and the vote, tell than a simple way, which always says the same."""
+    told = other.values | {f"{name}_combined": other.values[name] for name in COMBINED}
+    same = replace(own, values={name: own.values[name] for name in told})
+    return same.less(replace(other, values=told), seed)
 
 
 def repair_result(

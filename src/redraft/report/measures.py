@@ -76,6 +76,7 @@ MEASURES = {
     "hitrate@3_tracks_combined": Measure(
         "HitRate@3, tracks, combined", "of the very tracks, by what is drawn most often", UP
     ),
+    "hitrate@3_self": Measure("HitRate@3, of itself", "how often one draw hits another"),
     "known_tracks": Measure("known", "codes that are drawn belong to a track", UP, True),
     "entropy_mean": Measure("row entropy", "mean over tokens of the rows of M at t = 1, in nats"),
     "entropy_min": Measure("least", "the least of them"),
