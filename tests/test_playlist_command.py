@@ -21,11 +21,12 @@ from tiny import tiny
 import redraft
 from redraft import playlist
 from redraft.cli import main
+from redraft.commands.playlist import Continue, Repair
 from redraft.config import DataConfig
 from redraft.data import playlists as data
 from redraft.domains import prepare_playlists
 from redraft.evaluation.playlists import smoothness
-from redraft.playlist import Curator, Names, listed, windows_of
+from redraft.playlist import TEMPERATURE, Curator, Names, listed, windows_of
 from redraft.sampler import Sampler
 from redraft.tokenizers.base import MASK
 
@@ -399,6 +400,12 @@ def test_a_playlist_without_repeats_is_left_alone(run, mine, script, capsys):
     out, err = capsys.readouterr()
     assert [line[7:] for line in out.splitlines()] == mine.read_text().splitlines()
     assert err.startswith("no track is repeated") and script.read == []
+
+
+def test_likely_tracks_are_preferred_unless_one_wants_otherwise(model):
+    assert Continue(model="m").temperature == Repair(model="m").temperature == TEMPERATURE < 1
+    assert Curator.of(model).sampler.temperature == TEMPERATURE
+    assert Curator.of(model, temperature=1).sampler.temperature == 1
 
 
 @pytest.mark.parametrize(

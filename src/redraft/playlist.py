@@ -230,6 +230,11 @@ def tokenizer_of(model: Model) -> SemanticIdTokenizer:
 # ------------------------------------------------------------------ continued, repaired
 
 
+TEMPERATURE = 0.7
+"""Of what may follow the likeliest is wanted, not a fair draw: on playlists held out of training,
+votes at 0.7 were right more often than at 1, for every noise that was tried."""
+
+
 class Vote(NamedTuple):
     track: int
     share: float
@@ -252,6 +257,7 @@ class Curator:
     @classmethod
     def of(cls, model: Model, draws: int = draws, **options: Any) -> Self:
         """With the options of `Sampler`: steps, temperature, top_p."""
+        options = {"temperature": TEMPERATURE} | options
         return cls(model, Names.of(model), model.sampler(**options), draws)
 
     @property

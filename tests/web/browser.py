@@ -281,6 +281,7 @@ def test_where_no_model_is_served_the_tab_says_how_to_get_one(browser: Any, runs
 
 def playlist(page: Any) -> Any:
     page.click("#tab-playlists")
+    assert page.input_value("#playlists [name=temperature]") == "0.7"
     tracks = page.locator("#playlists .playlist [role=option]")
     tracks.first.wait_for()
     return tracks

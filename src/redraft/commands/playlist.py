@@ -26,6 +26,8 @@ class Curating(Drawing):
     playlist: Annotated[Positional[str], arg(metavar="[PLAYLIST]")] = "-"
     """A file with a track a line, as an id or "artist - title", or with a JSON list of them.
     By default standard input."""
+    temperature: float = 0.7
+    """How freely tracks are drawn: below 1 plays safe, 0 takes the most probable."""
     draws: int = 20
     """How often the model draws; what is drawn most often wins."""
     json: bool = False

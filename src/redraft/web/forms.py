@@ -4,6 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from redraft.playlist import TEMPERATURE
+
 LONGEST = 400
 """Characters of a SMILES string."""
 PAGES = 4000
@@ -18,6 +20,7 @@ Smiles = Annotated[str, Field(min_length=1, max_length=LONGEST, pattern=r"^[!-~]
 Story = Annotated[str, Field(min_length=1, max_length=PAGES, pattern=r"\S")]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Strength = Annotated[float, Field(gt=0, le=1)]
+Temperature = Annotated[float, Field(ge=0, le=2)]
 
 
 class Form(BaseModel):
@@ -31,7 +34,7 @@ class Drawing(Form):
     n: Annotated[int, Field(ge=1, le=6)] = 4
     """Candidates, side by side."""
     steps: Annotated[int, Field(ge=1, le=1000)] | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
+    temperature: Temperature = 1.0
     renew: Annotated[float, Field(ge=0, le=1)] = 0.0
     seed: Seed | None = None
 
@@ -101,6 +104,7 @@ class Playlist(Form):
 
 class Voting(Drawing):
     tracks: Tracks
+    temperature: Temperature = TEMPERATURE
     draws: Annotated[int, Field(ge=1, le=20)] = 20
     """What is put to the vote."""
 

@@ -16,7 +16,7 @@ export function playlists(panel, known) {
   find(".tokens").classList.add("lines");
   find(".candidates").classList.add("texts", "rows");
   find(".big").remove();
-  [field.strength.value, field.strengthShown.value] = [1, "1.00"];
+  [field.strength.value, field.strengthShown.value, field.temperature.value] = [1, "1.00", 0.7];
   const { act, watch, say } = stage(panel, {
     lead: "Continue the playlist, or mark tracks and press Redraft.",
     title: "Proposals",
