@@ -2,9 +2,10 @@
 
     python scripts/choose_next_tracks.py OUT RUN... [-n 200] [--draws 20] [--votes 100]
 
-Each run draws the same windows in every way. OUT/ways.json has a row for each way and run: what it
-hits, and, paired by window, how much more than the run's own plain draws (all steps, none renewed;
-the paper's) and than the first run in the same way. What a run's noise does not allow is left out.
+Each run draws the same windows in every way. OUT/ways.json has what simple ways hit of them, and a
+row for each way and run: what it hits, and, paired by window, how much more than the run's own
+plain draws (all steps, none renewed; the paper's) and than the first run in the same way. What a
+run's noise does not allow is left out.
 
 With --votes each run then draws unseen windows, so often, in the way of its own that the vote hit
 most with. OUT/results has what comes of that as the variant "chosen": next tracks, and repairs
@@ -24,7 +25,7 @@ from redraft.errors import UserError
 from redraft.evaluation import results
 from redraft.experiments.data import dataset_of
 from redraft.experiments.domain import Asked
-from redraft.experiments.playlists import PLAYLISTS, Columns, in_file, next_tracks
+from redraft.experiments.playlists import PLAYLISTS, Columns, in_file, next_tracks, simple
 from redraft.experiments.windows import Windows, continued
 from redraft.folder import write_json
 from redraft.model import Model, load
@@ -47,10 +48,21 @@ BY = "hitrate@3_combined"
 Row = dict[str, Any]
 
 
+def held_out(model: Model) -> Windows:
+    return Windows.of(model.trained, dataset_of(model.trained).tokenizer, "held_out")
+
+
 def drawn(model: Model, n: int, draws: int, way: dict[str, Any]) -> Columns:
     """The next tracks of the first n held-out windows."""
-    windows = Windows.of(model.trained, dataset_of(model.trained).tokenizer, "held_out")
+    windows = held_out(model)
     return next_tracks(windows, continued(model, windows, windows.first(n), draws, seed=0, **way))
+
+
+def baselines(model: Model, n: int) -> Row:
+    """What simple ways hit of the same."""
+    windows = held_out(model)
+    found = simple(windows, windows.first(n))
+    return {name: in_file(own.estimates()) for name, own in found.items()}
 
 
 def possible(model: Model, way: dict[str, Any]) -> bool:
@@ -107,6 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     first: dict[str, Columns] = {}
     for run in given.runs:
         model, own = load(run), []
+        found.setdefault("baselines", baselines(model, given.n))
         for row in rows(model, given.n, given.draws, first):
             own.append(row)
             write_json(given.out / "ways.json", found | {"rows": found["rows"] + own})

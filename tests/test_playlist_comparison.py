@@ -473,6 +473,7 @@ def test_ways_to_draw_are_compared_on_windows_held_out(there: Path, tmp_path: Pa
     ways["main"]([str(tmp_path), *runs, "-n", "6", "--draws", "2"])
     found = json.loads((tmp_path / "ways.json").read_text())
     assert [row["way"] for row in found["rows"]] == options * len(EXPERIMENTS)
+    assert found["baselines"]["frequent"]["hitrate@3"]["value"] > 0
     first, second, third, last = found["rows"]
     for row, to in ((first, "over_plain"), (third, "over_plain"), (second, "over_first")):
         assert {number["value"] for number in row[to].values()} == {0}

@@ -7,6 +7,7 @@ from cells import ROOT, rows_of, table, where_told, with_interval
 
 from redraft.evaluation.results import named
 from redraft.methods import METHODS
+from redraft.report.paper import beside
 
 SEEDS = range(3)
 HITS = ("known_tracks", "hitrate@3", "hitrate@3_combined")
@@ -78,6 +79,7 @@ NEXT_TRACKS: dict[str, tuple[str, str, float]] = {
     "hit, one draw, %": ("hitrate@3", ".1f", 100),
     "NDCG@3": ("ndcg@3", ".3f", 1),
     "hit, votes, %": ("hitrate@3_combined", ".1f", 100),
+    "another draw hit, %": ("hitrate@3_self", ".1f", 100),
     "the very track, one draw, %": ("hitrate@3_tracks", ".1f", 100),
     "the very track, votes, %": ("hitrate@3_tracks_combined", ".1f", 100),
 }
@@ -87,10 +89,24 @@ NEXT_TRACKS: dict[str, tuple[str, str, float]] = {
 def next_tracks(variant: str | None) -> str:
     """Next tracks of unseen windows by all methods of a size, and by simple ways."""
     found = by_run("next-tracks", variant)
-    rows = [(run, f"{own['steps']:,}", *measured(own["metrics"])) for run, own in found.items()]
+    rows = [
+        (
+            run,
+            f"{own['steps']:,}",
+            papers(own) if variant is None else "",
+            *measured(own["metrics"]),
+        )
+        for run, own in found.items()
+    ]
     simple = list(found.values())[-1]["baselines"]
-    rows += [(name, "", *measured(metrics)) for name, metrics in simple.items()]
-    return where_told(("method", "steps", *NEXT_TRACKS), rows)
+    rows += [(name, "", "", *measured(metrics)) for name, metrics in simple.items()]
+    return where_told(("method", "steps", "the paper's hit, %", *NEXT_TRACKS), rows)
+
+
+def papers(result: Mapping[str, Any]) -> str:
+    """What the paper has; it tells one draw."""
+    theirs = beside(result).get("hitrate@3")
+    return "" if theirs is None else f"{100 * theirs:.1f}"
 
 
 def measured(metrics: Mapping[str, dict[str, float]]) -> Iterator[str]:
@@ -174,18 +190,29 @@ def code_bits(run: str) -> str:
 
 def ways_to_draw(name: str) -> str:
     """Next tracks of held-out windows, by options of the sampler."""
+    found = rows_of(f"playlists/{name}")
     titles = ("method", "drawn", "hit, one draw, %", "over plain draws, points", "hit, votes, %")
     rows = [
         (
             row["method"],
             written(row["way"]),
             with_interval(row["metrics"]["hitrate@3"], ".1f", 100),
-            with_interval(row["over_plain"]["hitrate@3"], "+.1f", 100) if row["way"] else "",
+            over_plain(row),
             with_interval(row["metrics"]["hitrate@3_combined"], ".1f", 100),
         )
-        for row in rows_of(f"playlists/{name}")["rows"]
+        for row in found["rows"]
     ]
-    return table(titles, sorted(rows, key=lambda row: row[0]))
+    simple = [
+        (way, "", with_interval(metrics["hitrate@3"], ".1f", 100), "", "")
+        for way, metrics in found.get("baselines", {}).items()
+    ]
+    return table(titles, [*sorted(rows, key=lambda row: row[0]), *simple])
+
+
+def over_plain(row: Mapping[str, Any]) -> str:
+    """Where the run also drew in the plain way."""
+    apart = row.get("over_plain") if row["way"] else None
+    return with_interval(apart["hitrate@3"], "+.1f", 100) if apart else ""
 
 
 def written(way: Mapping[str, float]) -> str:
@@ -203,4 +230,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "repaired-playlists-small": lambda: repaired_playlists("small"),
     "playlist-ways": lambda: ways_to_draw("ways-small"),
     "code-bits": lambda: code_bits("vsdd-small"),
+    "next-tracks": lambda: next_tracks(None),
+    "repaired-playlists": lambda: repaired_playlists(None),
+    "playlist-ways-large": lambda: ways_to_draw("ways"),
+    "code-bits-large": lambda: code_bits("vsdd"),
 }
