@@ -162,8 +162,17 @@ def inner_matrices(module: nn.Module) -> list[nn.Parameter]:
     return [weight for block in blocks for weight in block.parameters() if weight.ndim == 2]
 
 
+MOST = 64
+"""Compilations of a block."""
+
+
 def compiled(denoiser: Denoiser) -> Denoiser:
-    """The same weights in compiled blocks: one compilation serves all blocks, at any length."""
+    """The same weights in compiled blocks: one compilation serves all blocks, at any length.
+
+    With and without gradients, padding and low precision, of either player, each is another one: by
+    default a process makes no more than eight, and what comes later is left as it is.
+    """
+    torch._dynamo.config.recompile_limit = MOST
     weights = {id(w): w for w in (*denoiser.parameters(), *denoiser.buffers())}
     twin = copy.deepcopy(denoiser, weights)
     for block in twin.blocks:
