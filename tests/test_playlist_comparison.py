@@ -141,7 +141,7 @@ def test_every_experiment_leaves_a_result(done: Path):
         assert set(told["baselines"]) == set(told["over_baselines"]) == ways
         for name, own in told["baselines"].items():
             for measure in hits:
-                for counted in (measure, f"{measure}_combined"):
+                for counted in (measure, f"{measure}_combined", f"{measure}_mixed"):
                     apart = told["over_baselines"][name][counted]["value"]
                     value = told["metrics"][counted]["value"]
                     assert apart == pytest.approx(value - own[measure]["value"])
@@ -250,6 +250,19 @@ def test_draws_are_meant_and_combined(windows):
     assert found["known_tracks"] == pytest.approx([4 / 9])
     assert found["ndcg@3_combined"] == pytest.approx([1])
     assert found["hitrate@3_combined"] == [1]
+
+
+def test_where_no_draw_is_a_track_the_window_votes_alone(windows):
+    """The mixed vote is then what the window has most often; else draws count, too."""
+    some, strange = range(len(windows)), [(None, 0, 0)] * 3
+    lost = experiment.next_tracks(windows, [unseen.Continued(i, [strange]) for i in some]).values
+    frequent = experiment.simple(windows, some)["frequent"].values
+    assert (lost["hitrate@3_combined"] == 0).all()
+    for name in ("ndcg@3", "hitrate@3"):
+        np.testing.assert_array_equal(lost[f"{name}_mixed"], frequent[name])
+    rows = [unseen.Continued(i, [windows.triplets(i)[-3:]] * 2) for i in some]
+    right = experiment.next_tracks(windows, rows).values
+    assert right["hitrate@3_mixed"].mean() > frequent["hitrate@3"].mean()
 
 
 @pytest.fixture(scope="module")

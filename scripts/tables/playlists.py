@@ -79,6 +79,7 @@ NEXT_TRACKS: dict[str, tuple[str, str, float]] = {
     "hit, one draw, %": ("hitrate@3", ".1f", 100),
     "NDCG@3": ("ndcg@3", ".3f", 1),
     "hit, votes, %": ("hitrate@3_combined", ".1f", 100),
+    "hit, the window votes too, %": ("hitrate@3_mixed", ".1f", 100),
     "another draw hit, %": ("hitrate@3_self", ".1f", 100),
     "the very track, one draw, %": ("hitrate@3_tracks", ".1f", 100),
     "the very track, votes, %": ("hitrate@3_tracks_combined", ".1f", 100),

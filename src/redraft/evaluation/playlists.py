@@ -57,13 +57,22 @@ def hit(guesses: Sequence[Hashable], truths: Sequence[Hashable]) -> float:
     return float(not set(truths).isdisjoint(guesses[:NEXT]))
 
 
-def voted(draws: Sequence[Sequence[Any]]) -> list[Any]:
+def voted(
+    draws: Sequence[Sequence[Any]], before: Sequence[Any] = (), weight: float = 0
+) -> list[Any]:
     """Three guesses from many draws: what most of them have, and of those what came first.
+
+    What was played `before`, the latest first, shares `weight` times as many votes as there are
+    draws.
 
     >>> voted(["abc", "bcc", "bxy"])
     ['b', 'c', 'a']
+    >>> voted(["abc", "bcc", "bxy"], before="aayx", weight=1)
+    ['b', 'a', 'c']
     """
-    votes = Counter(item for draw in draws for item in dict.fromkeys(draw))
+    votes = Counter[Any](item for draw in draws for item in dict.fromkeys(draw))
+    for item in reversed(before):
+        votes[item] += weight * len(draws) / len(before)
     return [item for item, _ in votes.most_common(NEXT)]
 
 

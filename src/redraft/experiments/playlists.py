@@ -10,6 +10,7 @@ independent of each other: intervals are over groups. Drawing takes all that was
     ndcg@3, hitrate@3     of one draw, as in the paper; a mean over draws, which is the same number
                           with less chance in it
     ..._combined          of the three codes of any track that most draws have
+    ..._mixed             the same, where what the window has so far votes, too
     hitrate@3_tracks...   of tracks, not of their codes: codes mean the most played track that has
                           them and is not in the playlist yet; simple ways tell no other either
     hitrate@3_self        how often one draw hits another of the same window: so often does it hit
@@ -207,14 +208,16 @@ def next_tracks(windows: Windows, rows: Sequence[Continued]) -> Columns:
         [[bool(tokenizer.tracks(codes)) for codes in draw] for draw in row.draws] for row in rows
     ]  # (windows, draws, 3)
     single = [told(draw) for draw in zip(*(row.draws for row in rows), strict=True)]
-    combined = told(
-        [
-            playlists.voted([list(compress(*pair)) for pair in zip(row.draws, own, strict=True)])
-            for row, own in zip(rows, known, strict=True)
-        ]
-    )
+    drawn = [
+        [list(compress(*pair)) for pair in zip(row.draws, own, strict=True)]
+        for row, own in zip(rows, known, strict=True)
+    ]
+    played = [windows.triplets(window)[:-NEXT] for window in some]
+    combined = told([playlists.voted(own) for own in drawn])
+    mixed = told([playlists.voted(*pair, BEFORE) for pair in zip(drawn, played, strict=True)])
     values = {name: np.mean([own[name] for own in single], 0) for name in combined}
     values |= {f"{name}_combined": combined[name] for name in COMBINED}
+    values |= {f"{name}_mixed": mixed[name] for name in COMBINED}
     values["hitrate@3_self"] = np.array([playlists.agreement(row.draws) for row in rows])
     values["known_tracks"] = np.mean(known, (1, 2))
     return of_windows(windows, some, values)
@@ -222,6 +225,9 @@ def next_tracks(windows: Windows, rows: Sequence[Continued]) -> Columns:
 
 COMBINED = ("ndcg@3", "hitrate@3", "hitrate@3_tracks")
 """Measures of the vote of all draws."""
+BEFORE = 4.0
+"""Votes that the window so far shares in `_mixed`, for every one of a draw; chosen on windows held
+out of training, with small denoisers."""
 
 
 def of_windows(windows: Windows, some: Sequence[int], values: dict[str, np.ndarray]) -> Columns:
@@ -357,7 +363,8 @@ def next_tracks_result(
 
 def over_simple(own: Columns, other: Columns, seed: int) -> dict[str, Estimate]:
     """How much more one draw, and the vote, tell than a simple way, which always says the same."""
-    told = other.values | {f"{name}_combined": other.values[name] for name in COMBINED}
+    voted = {f"{n}_{how}": other.values[n] for n in COMBINED for how in ("combined", "mixed")}
+    told = other.values | voted
     same = replace(own, values={name: own.values[name] for name in told})
     return same.less(replace(other, values=told), seed)
 

@@ -76,6 +76,8 @@ MEASURES = {
     "hitrate@3_tracks_combined": Measure(
         "HitRate@3, tracks, combined", "of the very tracks, by what is drawn most often", UP
     ),
+    "ndcg@3_mixed": Measure("NDCG@3, mixed", "what was played before votes, too", UP),
+    "hitrate@3_mixed": Measure("HitRate@3, mixed", "what was played before votes, too", UP),
     "hitrate@3_self": Measure("HitRate@3, of itself", "how often one draw hits another"),
     "known_tracks": Measure("known", "codes that are drawn belong to a track", UP, True),
     "entropy_mean": Measure("row entropy", "mean over tokens of the rows of M at t = 1, in nats"),
