@@ -207,7 +207,8 @@ def ways_to_draw(name: str) -> str:
         (way, "", with_interval(metrics["hitrate@3"], ".1f", 100), "", "")
         for way, metrics in found.get("baselines", {}).items()
     ]
-    return table(titles, [*sorted(rows, key=lambda row: row[0]), *simple])
+    rows.sort(key=lambda row: row[0])
+    return table(titles, [*rows, *simple])
 
 
 def over_plain(row: Mapping[str, Any]) -> str:

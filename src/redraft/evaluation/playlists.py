@@ -70,10 +70,12 @@ def voted(
     >>> voted(["abc", "bcc", "bxy"], before="aayx", weight=1)
     ['b', 'a', 'c']
     """
-    votes = Counter[Any](item for draw in draws for item in dict.fromkeys(draw))
+    votes = defaultdict[Any, float](float)
+    for item in chain.from_iterable(map(dict.fromkeys, draws)):
+        votes[item] += 1
     for item in reversed(before):
         votes[item] += weight * len(draws) / len(before)
-    return [item for item, _ in votes.most_common(NEXT)]
+    return sorted(votes, key=votes.__getitem__, reverse=True)[:NEXT]
 
 
 def agreement(draws: Sequence[Sequence[Hashable]]) -> float:
