@@ -24,7 +24,7 @@ def curves(own: Drawn, every: int = 2_000, note: str | None = None) -> dict[str,
     rows = own.rows(drawn.CURVES)
     chosen = [row for row in rows[1:-1] if row["step"] % every == 0]
     chosen = [rounded(row) for row in (rows[0], *chosen, rows[-1])]
-    note = note or f"every {every:,} steps of the run; seconds include compiling"
+    note = note or f"every {every:,} steps of the run; seconds as the run counts them"
     return results.result(own, "curves", len(rows), {}, note=note, rows=chosen)
 
 

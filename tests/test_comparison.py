@@ -7,7 +7,6 @@ import shutil
 import signal
 import sys
 import tarfile
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -435,29 +434,6 @@ def test_a_budget_is_the_same_for_all(tmp_path: Path):
     for entry in entries:
         assert (entry.config.train.seconds, entry.config.train.steps) == (5, None)
         assert entry.config.seed == 3
-
-
-def test_no_run_pays_for_what_the_next_finds_compiled(recipes, tmp_path: Path, monkeypatch):
-    """A few steps come first, in a folder that is thrown away; then the run as it was asked for."""
-    (plain,) = comparison.contenders(recipes[1:], tmp_path)
-    config = plain.config
-    fast = dataclasses.replace(config.train, compile=True)
-    compiled = dataclasses.replace(plain, config=dataclasses.replace(config, train=fast))
-    monkeypatch.setattr(comparison.trainer, "train", train := Mock())
-    monkeypatch.setattr(comparison, "Model", Mock())
-    plain.trained(lambda config: nullcontext())
-    compiled.trained(lambda config: nullcontext())
-    own, first, second = (call.args for call in train.call_args_list)
-    assert own[:2] == (config, plain.run) and second[:2] == (compiled.config, plain.run)
-    few, folder, _ = first
-    assert few.train.compile and few.train.steps > 2 * few.leader.block
-    assert (few.method, few.seed, few.denoiser) == (config.method, config.seed, config.denoiser)
-    assert folder != plain.run and not Path(folder).exists()
-
-    train.side_effect = Stopped("stopped at step 3; go on with: another command", 130)
-    with pytest.raises(Stopped, match="the same command goes on") as stop:
-        compiled.trained(lambda config: nullcontext())
-    assert stop.value.exit_code == 130
 
 
 def test_fcd_is_measured_of_all_where_it_is_asked_for(recipes, at_home: Path, monkeypatch):

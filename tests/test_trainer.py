@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
 from tiny import tiny
 
 from redraft import checkpoint, trainer
+from redraft.domains import prepare
 from redraft.errors import UserError
 from redraft.folder import seal
 from redraft.methods import METHODS
@@ -41,6 +43,28 @@ def test_the_same_seed_gives_the_same_run(tmp_path: Path):
     assert first.summary["bound_end"] == second.summary["bound_end"]
     for a, b in zip(first.denoiser.parameters(), second.denoiser.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_rehearsal_leaves_no_trace(method: str, tmp_path: Path):
+    """The steps that are thrown away compile what comes next, and do nothing else to it."""
+    config = tiny(method, steps=6)
+    plain = trainer.train(config, tmp_path / "plain")
+    trainer.rehearse(config, prepare(config.data, config.seed))
+    after = trainer.train(config, tmp_path / "after")
+    for a, b in zip(plain.denoiser.parameters(), after.denoiser.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+@pytest.mark.parametrize("seconds", [None, 9.0])
+def test_seconds_are_not_for_compiling(compiles: bool, seconds: float | None, monkeypatch):
+    """It comes before the run; where steps are counted it may come with the first."""
+    config = tiny("vsdd", seconds=seconds, compile=compiles)
+    monkeypatch.setattr(trainer, "rehearse", rehearse := Mock())
+    monkeypatch.setattr(trainer, "assemble", assemble := Mock())
+    assert trainer.ready(config) is assemble.return_value
+    assert rehearse.called == (compiles and seconds is not None)
 
 
 @pytest.mark.parametrize(("steps", "seen"), [(3, [3]), (10, [10]), (13, [10, 13])])

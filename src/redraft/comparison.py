@@ -16,12 +16,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from redraft import checkpoint, trainer
 from redraft.config import Config, check, read_recipe
-from redraft.errors import Stopped, UserError
+from redraft.errors import UserError
 from redraft.evaluation import results
 from redraft.experiments import drawn
 from redraft.experiments.domain import Asked, Domain, Drawn, Measured
@@ -71,27 +70,10 @@ class Contender:
             finished = checkpoint.load(self.run, device)
             if "bound_end" in finished.summary:
                 return Model(finished)
-        if self.config.train.compile:
-            rehearse(self.config, watching)
         with watching(self.config) as watch:
             if begun:
                 return Model(trainer.resume(self.run, watch))
             return Model(trainer.train(self.config, self.run, watch))
-
-
-def rehearse(config: Config, watching: Watching) -> None:
-    """A few steps that are thrown away, and some moves of the leader.
-
-    The first run of a process compiles what all later ones find compiled: without this it alone
-    would pay for that, out of seconds that are to be equal.
-    """
-    train = replace(config.train, steps=30, seconds=None, log_every=5, validate=1)
-    few = replace(config, train=train, leader=replace(config.leader, block=10))
-    with TemporaryDirectory() as folder, watching(few) as watch:
-        try:
-            trainer.train(few, folder, watch)
-        except Stopped as stop:
-            raise Stopped("stopped; the same command goes on", stop.exit_code) from None
 
 
 def contenders(

@@ -200,7 +200,8 @@ class TrainConfig:
     steps: int | None = 2000
     """Optimizer steps of the denoiser; None leaves it to train.seconds."""
     seconds: float | None = None
-    """Stop after so many seconds of training, if that comes before train.steps."""
+    """Stop after so many seconds of training, if that comes before train.steps.
+    What is compiled is compiled before they begin."""
     batch: int = 512
     """Sequences in a batch."""
     accumulate: int = 1

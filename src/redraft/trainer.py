@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ def train(config: Config, folder: str | Path, watch: Watcher | None = None) -> T
     folder = Path(folder)
     with joined(), alone(folder):
         refuse_existing(folder)
-        run = assemble(config)
+        run = ready(config)
         run.trained.summary |= {"bound_start": run.bound(run.trained)}
         save(run, folder, {})
         return loop(run, folder, watch)
@@ -67,7 +67,7 @@ def resume(folder: str | Path, watch: Watcher | None = None) -> Trained:
             publish(state.folder / "model", folder)
         if "bound_end" in state.trained.summary:  # it is at its end
             return state.trained
-        run = assemble(state.trained.config)
+        run = ready(state.trained.config)
         with explained(state.folder / "state.safetensors"):
             restore(run, state, folder)
         return loop(run, folder, watch)
@@ -103,6 +103,30 @@ class Run:
     step: int = 0
     pending: dict[str, Tensor | float] | None = None
     """Metrics noted before a stop, not yet written."""
+
+
+def ready(config: Config) -> Run:
+    """A run at its beginning, all of whose seconds are for training."""
+    data = prepare(config.data, config.seed)
+    if config.train.compile and config.train.seconds is not None:
+        rehearse(config, data)
+    return assemble(config, data)
+
+
+REHEARSED = 30
+"""Steps, in which the leader moves more than once."""
+
+
+def rehearse(config: Config, data: Dataset) -> None:
+    """The first steps of a run that is thrown away: they compile what the next one needs.
+
+    That takes as long as a short run, and the first run of a process would do it for all others.
+    """
+    leader = replace(config.leader, block=REHEARSED // 3)
+    run = assemble(replace(config, leader=leader), data)
+    for step in range(REHEARSED):
+        run.method.step(run.batches[step], step / REHEARSED)
+    run.method.finish()
 
 
 def assemble(config: Config, data: Dataset | None = None) -> Run:
