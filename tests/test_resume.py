@@ -359,15 +359,15 @@ def test_of_two_trainers_that_start_together_one_is_refused(
 ):
     """The second comes while the first still reads its data."""
     config, folder = on_lines("mdlm", lines, **SPAN), tmp_path / "run"
-    assemble = trainer.assemble
+    ready = trainer.ready
 
     def slowly(config: Config) -> Any:
-        monkeypatch.setattr(trainer, "assemble", assemble)
+        monkeypatch.setattr(trainer, "ready", ready)
         refused.append(os.waitpid(fork(lambda: trainer.train(config, folder)), 0)[1])
-        return assemble(config)
+        return ready(config)
 
     refused: list[int] = []
-    monkeypatch.setattr(trainer, "assemble", slowly)
+    monkeypatch.setattr(trainer, "ready", slowly)
     trainer.train(config, folder)
     assert refused[0] != 0
     assert steps_of(folder) == 17
