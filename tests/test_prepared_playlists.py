@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mistakes import message
 
+import redraft
 from redraft import domains
 from redraft.cli import main
 from redraft.commands import Train
@@ -19,6 +20,7 @@ from redraft.data import playlist_files, playlists, tracks, wheels
 from redraft.data.playlist_files import AUDIO, Listening, Played, Track
 from redraft.data.playlists import Request
 from redraft.domains import prepare, prepare_playlists
+from redraft.experiments.data import dataset_of
 from redraft.tokenizers import SemanticIdTokenizer
 from redraft.tokenizers.semantic_id import CODES
 
@@ -342,6 +344,12 @@ def test_synthetic_ones_may_have_codes_of_any_kind():
     ]
     assert all(len(tokenizer) == 131 for tokenizer in made)
     assert all(one != other for one, other in itertools.combinations(made, 2))
+
+
+def test_the_shipped_model_learned_from_what_is_made_up_on_any_machine():
+    """Which tracks are the nearest depends on no last digit."""
+    model = redraft.load("playlists", "cpu")
+    assert dataset_of(model.trained).tokenizer == model.tokenizer
 
 
 def test_training_needs_only_a_part(request_: Request, cache: Path):
