@@ -21,6 +21,7 @@ from typing import Any
 
 from redraft import checkpoint
 from redraft.cli import outcome
+from redraft.domains import Dataset
 from redraft.errors import UserError
 from redraft.evaluation import results
 from redraft.experiments.data import dataset_of
@@ -48,19 +49,13 @@ BY = "hitrate@3_combined"
 Row = dict[str, Any]
 
 
-def held_out(model: Model) -> Windows:
-    return Windows.of(model.trained, dataset_of(model.trained).tokenizer, "held_out")
-
-
-def drawn(model: Model, n: int, draws: int, way: dict[str, Any]) -> Columns:
-    """The next tracks of the first n held-out windows."""
-    windows = held_out(model)
+def drawn(model: Model, windows: Windows, n: int, draws: int, way: dict[str, Any]) -> Columns:
+    """The next tracks of the first n windows."""
     return next_tracks(windows, continued(model, windows, windows.first(n), draws, seed=0, **way))
 
 
-def baselines(model: Model, n: int) -> Row:
+def baselines(windows: Windows, n: int) -> Row:
     """What simple ways hit of the same."""
-    windows = held_out(model)
     found = simple(windows, windows.first(n))
     return {name: in_file(own.estimates()) for name, own in found.items()}
 
@@ -74,12 +69,14 @@ def possible(model: Model, way: dict[str, Any]) -> bool:
     return True
 
 
-def rows(model: Model, n: int, draws: int, first: dict[str, Columns]) -> Iterator[Row]:
+def rows(
+    model: Model, windows: Windows, n: int, draws: int, first: dict[str, Columns]
+) -> Iterator[Row]:
     """What a run hits in each way, as soon as it is known; `first` is filled by the first run."""
     plain: Columns | None = None
     for way in WAYS:
         if possible(model, way):
-            own = drawn(model, n, draws, way)
+            own = drawn(model, windows, n, draws, way)
             plain = plain or own
             yield results.facts(model.trained) | {
                 "way": way,
@@ -89,11 +86,13 @@ def rows(model: Model, n: int, draws: int, first: dict[str, Columns]) -> Iterato
             }
 
 
-def measured(model: Model, way: dict[str, Any], votes: int, folder: Path) -> Iterator[Path]:
+def measured(
+    model: Model, dataset: Dataset, way: dict[str, Any], votes: int, folder: Path
+) -> Iterator[Path]:
     """Unseen windows continued and repaired in a way, as results."""
     asked = Asked(model.config.seed, draws=votes, options=way)
     for experiment in ("next-tracks", "repair"):
-        found = PLAYLISTS.experiments[experiment](model, dataset_of(model.trained), asked)
+        found = PLAYLISTS.experiments[experiment](model, dataset, asked)
         yield results.write(found | {"sampler": way}, folder, "chosen")
 
 
@@ -119,8 +118,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     first: dict[str, Columns] = {}
     for run in given.runs:
         model, own = load(run), []
-        found.setdefault("baselines", baselines(model, given.n))
-        for row in rows(model, given.n, given.draws, first):
+        dataset = dataset_of(model.trained)
+        windows = Windows.of(model.trained, dataset.tokenizer, "held_out")
+        if "baselines" not in found:
+            found["baselines"] = baselines(windows, given.n)
+        for row in rows(model, windows, given.n, given.draws, first):
             own.append(row)
             write_json(given.out / "ways.json", found | {"rows": found["rows"] + own})
             named = {name: row[name] for name in ("method", "seed", "way")}
@@ -128,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         found["rows"] += own
         if given.votes is not None:
             best = max(own, key=lambda row: row["metrics"][BY]["value"])["way"]
-            for path in measured(model, best, given.votes, given.out / "results"):
+            for path in measured(model, dataset, best, given.votes, given.out / "results"):
                 print(path, flush=True)
 
 

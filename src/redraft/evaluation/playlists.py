@@ -63,19 +63,22 @@ def voted(
     """Three guesses from many draws: what most of them have, and of those what came first.
 
     What was played `before`, the latest first, shares `weight` times as many votes as there are
-    draws.
+    draws; what has no vote is not told.
 
     >>> voted(["abc", "bcc", "bxy"])
     ['b', 'c', 'a']
     >>> voted(["abc", "bcc", "bxy"], before="aayx", weight=1)
     ['b', 'a', 'c']
+    >>> voted(["b"], before="a")
+    ['b']
     """
     votes = defaultdict[Any, float](float)
     for item in chain.from_iterable(map(dict.fromkeys, draws)):
         votes[item] += 1
     for item in reversed(before):
         votes[item] += weight * len(draws) / len(before)
-    return sorted(votes, key=votes.__getitem__, reverse=True)[:NEXT]
+    told = [item for item, count in votes.items() if count > 0]
+    return sorted(told, key=votes.__getitem__, reverse=True)[:NEXT]
 
 
 def agreement(draws: Sequence[Sequence[Hashable]]) -> float:

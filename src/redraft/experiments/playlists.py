@@ -213,11 +213,11 @@ def next_tracks(windows: Windows, rows: Sequence[Continued]) -> Columns:
         for row, own in zip(rows, known, strict=True)
     ]
     played = [windows.triplets(window)[:-NEXT] for window in some]
-    combined = told([playlists.voted(own) for own in drawn])
-    mixed = told([playlists.voted(*pair, BEFORE) for pair in zip(drawn, played, strict=True)])
-    values = {name: np.mean([own[name] for own in single], 0) for name in combined}
-    values |= {f"{name}_combined": combined[name] for name in COMBINED}
-    values |= {f"{name}_mixed": mixed[name] for name in COMBINED}
+    values = {name: np.mean([own[name] for own in single], 0) for name in single[0]}
+    for how, weight in VOTES.items():
+        pairs = zip(drawn, played, strict=True)
+        found = told([playlists.voted(*pair, weight) for pair in pairs])
+        values |= {f"{name}_{how}": found[name] for name in COMBINED}
     values["hitrate@3_self"] = np.array([playlists.agreement(row.draws) for row in rows])
     values["known_tracks"] = np.mean(known, (1, 2))
     return of_windows(windows, some, values)
@@ -225,9 +225,9 @@ def next_tracks(windows: Windows, rows: Sequence[Continued]) -> Columns:
 
 COMBINED = ("ndcg@3", "hitrate@3", "hitrate@3_tracks")
 """Measures of the vote of all draws."""
-BEFORE = 4.0
-"""Votes that the window so far shares in `_mixed`, for every one of a draw; chosen on windows held
-out of training, with small denoisers."""
+VOTES = {"combined": 0.0, "mixed": 4.0}
+"""Kinds of votes: how many votes the window so far shares, for every one of a draw. What is best
+was chosen on windows held out of training, with small denoisers."""
 
 
 def of_windows(windows: Windows, some: Sequence[int], values: dict[str, np.ndarray]) -> Columns:
@@ -363,8 +363,9 @@ def next_tracks_result(
 
 def over_simple(own: Columns, other: Columns, seed: int) -> dict[str, Estimate]:
     """How much more one draw, and the vote, tell than a simple way, which always says the same."""
-    voted = {f"{n}_{how}": other.values[n] for n in COMBINED for how in ("combined", "mixed")}
-    told = other.values | voted
+    told = other.values | {
+        f"{name}_{how}": other.values[name] for name in COMBINED for how in VOTES
+    }
     same = replace(own, values={name: own.values[name] for name in told})
     return same.less(replace(other, values=told), seed)
 
