@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.batches import Batches, collate
+from redraft.batches import Batches, Kinds, collate
 from redraft.tokenizers.base import EOS, PAD
 
 
@@ -120,3 +120,17 @@ def test_collate_pads_to_the_longest():
     x = collate([np.array([5, 6, 2]), np.array([7])])
     assert x.dtype == torch.long
     assert x.tolist() == [[5, 6, 2], [7, PAD, PAD]]
+
+
+@given(some_lengths, sizes, seeds)
+def test_there_is_one_batch_of_each_kind(lengths, size, seed):
+    batches = Batches(numbered(lengths), size, seed)
+    epoch = [batches[step] for step in range(batches.per_epoch)]
+    kinds = Kinds(batches)
+    first, second = (
+        [kinds[turn * kinds.per_epoch + i] for i in range(kinds.per_epoch)] for turn in (0, 1)
+    )
+    found = [(batch.x0.shape[1], batch.padded) for batch in first]
+    assert len(found) == len(set(found))
+    assert set(found) == {(batch.x0.shape[1], batch.padded) for batch in epoch}
+    assert all(torch.equal(a.x0, b.x0) for a, b in zip(first, second, strict=True))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -39,6 +40,14 @@ def collate(sequences: Sequence[np.ndarray], device: torch.device | str = "cpu")
     for row, sequence in zip(x, sequences, strict=True):
         row[: len(sequence)] = sequence
     return torch.from_numpy(x).to(device)
+
+
+class Stream(Protocol):
+    """Batches without end."""
+
+    per_epoch: int
+
+    def __getitem__(self, step: int) -> Batch: ...
 
 
 class Batches:
@@ -93,3 +102,18 @@ class Batches:
             weight=self.weights[index],
             tokens=self.tokens[index],
         )
+
+
+class Kinds:
+    """One batch of each width, with and without padding, of a first epoch: over and over."""
+
+    def __init__(self, stream: Stream):
+        steps: dict[tuple[int, bool], int] = {}
+        for step in range(stream.per_epoch):
+            batch = stream[step]
+            steps.setdefault((batch.x0.shape[1], batch.padded), step)
+        self.stream, self.steps = stream, list(steps.values())
+        self.per_epoch = len(self.steps)
+
+    def __getitem__(self, step: int) -> Batch:
+        return self.stream[self.steps[step % self.per_epoch]]

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from redraft import checkpoint, tokenizers
-from redraft.batches import Batches, collate
+from redraft.batches import Batches, Kinds, collate
 from redraft.checkpoint import State, Trained
 from redraft.config import Config, TrainConfig, check
 from redraft.denoiser import Denoiser
@@ -113,19 +113,21 @@ def ready(config: Config) -> Run:
     return assemble(config, data)
 
 
-REHEARSED = 30
-"""Steps, in which the leader moves more than once."""
+PACE = 10
+"""Steps from one of the leader's moves to the next, in a rehearsal."""
 
 
 def rehearse(config: Config, data: Dataset) -> None:
-    """The first steps of a run that is thrown away: they compile what the next one needs.
+    """Steps of a run that is thrown away, on batches of all kinds: they compile what it needs.
 
     That takes as long as a short run, and the first run of a process would do it for all others.
     """
-    leader = replace(config.leader, block=REHEARSED // 3)
-    run = assemble(replace(config, leader=leader), data)
-    for step in range(REHEARSED):
-        run.method.step(run.batches[step], step / REHEARSED)
+    run = assemble(replace(config, leader=replace(config.leader, block=PACE)), data)
+    batches, held_out = Kinds(run.batches), Kinds(run.method.held_out)
+    run.method.held_out = held_out
+    for progress in (0.0, 0.5):  # some methods begin otherwise than they go on
+        for step in range(max(batches.per_epoch, PACE * held_out.per_epoch)):
+            run.method.step(batches[step], progress)
     run.method.finish()
 
 

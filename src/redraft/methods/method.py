@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from redraft.batches import Batch, Batches
+from redraft.batches import Batch, Stream
 from redraft.config import Config, OptimizerConfig
 from redraft.denoiser import Denoiser, compiled, inner_matrices
 from redraft.distributed import sum_gradients, total, world
@@ -115,7 +115,7 @@ class Method(ABC):
         config: Config,
         denoiser: Denoiser,
         process: ForwardProcess,
-        held_out: Batches,
+        held_out: Stream,
         generator: torch.Generator,
     ):
         self.config, self.denoiser, self.process = config, denoiser, process
