@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -174,6 +175,18 @@ def test_a_shape_is_run_then_recorded_then_replayed():
     assert tape.recorded == 2
 
 
+def test_recordings_are_not_forgotten_while_they_play(monkeypatch):
+    """A GPU would read memory that is no longer its own."""
+    tape, order = Tape(), []
+    tape(lambda x: {"x": x}, [torch.ones(3)])
+    for name in ("synchronize", "empty_cache"):
+        monkeypatch.setattr(
+            torch.cuda, name, lambda n=name: order.append((n, len(tape.recordings)))
+        )
+    tape.forget()
+    assert order == [("synchronize", 1), ("empty_cache", 0)]
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_recorded_steps_depend_on_their_inputs_alone(method):
     """What a step reads beside its inputs would be frozen in a recording: here, made visible.
@@ -189,8 +202,9 @@ def test_recorded_steps_depend_on_their_inputs_alone(method):
     assert tape.recordings
 
 
-def test_recordings_go_with_the_last_step(tmp_path):
+def test_recordings_go_with_the_last_step(tmp_path, monkeypatch):
     """Before the bound and all that is drawn: they hold most of a GPU's memory."""
+    monkeypatch.setattr(torch.cuda, "synchronize", Mock())
     run = assemble(replace(TINY, train=replace(TINY.train, steps=3)), DATA)
     run.method.recorder = tape = Tape()
     held = []

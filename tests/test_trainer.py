@@ -9,12 +9,13 @@ import torch
 from tiny import tiny
 
 from redraft import checkpoint, trainer
+from redraft.batches import Batch
 from redraft.domains import prepare
 from redraft.errors import UserError
 from redraft.folder import seal
 from redraft.methods import METHODS
 from redraft.methods.fixed import Fixed
-from redraft.methods.method import Player
+from redraft.methods.method import Method, Player
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -54,6 +55,27 @@ def test_a_rehearsal_leaves_no_trace(method: str, tmp_path: Path):
     after = trainer.train(config, tmp_path / "after")
     for a, b in zip(plain.denoiser.parameters(), after.denoiser.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_rehearsal_meets_all_that_a_run_does(method: str, monkeypatch):
+    """Every kind of work on every kind of batch, so that nothing is left to be compiled later."""
+    met: set[tuple] = set()
+    work = Method.run
+
+    def noted(self: Method, own, batch: Batch, phase):
+        met.add((own.__name__, batch.x0.shape, batch.padded, phase))
+        return work(self, own, batch, phase)
+
+    monkeypatch.setattr(Method, "run", noted)
+    config = tiny(method)
+    trainer.rehearse(config, prepare(config.data, config.seed))
+    rehearsed, met = met, set()
+    run = trainer.assemble(config)
+    for step in range(run.batches.per_epoch):
+        run.method.step(run.batches[step], step / run.batches.per_epoch)
+    assert len(met) > 1
+    assert met <= rehearsed
 
 
 @pytest.mark.parametrize("compiles", [False, True])

@@ -57,7 +57,8 @@ class Recorder:
         return recording.replay(inputs)
 
     def forget(self) -> None:
-        """Their memory, tens of gigabytes, is for what comes next."""
+        """Their memory, tens of gigabytes, is for what comes next, when all have been played."""
+        torch.cuda.synchronize()
         self.recordings.clear()
         torch.cuda.empty_cache()
 
