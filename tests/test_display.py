@@ -205,8 +205,9 @@ def test_nothing_is_needed_and_nothing_need_be_finite():
 def test_live_view_shows_both_players():
     console, file = recorder(terminal=True)
     with TrainingDisplay(100, None, "vsdd", console) as display:
+        assert "getting ready, 0:00:0" in rendered(display)
         display.update(10, 0.1, {"loss": 3.0}, 5.0)
-        assert "leader" not in rendered(display)
+        assert "ready" not in rendered(display) and "leader" not in rendered(display)
         display.update(20, 0.2, {"loss": 1.0} | LEADER, 5.0)
         display.update(30, 0.3, {"loss": 2.0}, 5.0)
         view = rendered(display)

@@ -134,6 +134,8 @@ class TrainingDisplay:
         return Panel(table, title=title, title_align="left", border_style=colour, height=height)
 
     def _pace(self) -> list[str]:
+        if not self.step:  # data are read, and blocks compiled
+            return [f"getting ready, {clock(time.monotonic() - self.started)}"]
         steps = f"step {self.step:,}" + (f"/{self.total_steps:,}" if self.total_steps else "")
         speed = [f"{self.rate:.3g} steps/s"] if math.isfinite(self.rate) else []
         return [steps, *speed, f"{clock(self.remaining())} left"]
