@@ -58,7 +58,7 @@ class Recorder:
 
     def forget(self) -> None:
         """Their memory, tens of gigabytes, is for what comes next, when all have been played."""
-        torch.cuda.synchronize()
+        torch.cuda.synchronize()  # PyTorch waits for the stream that recorded, not for replays
         self.recordings.clear()
         torch.cuda.empty_cache()
 

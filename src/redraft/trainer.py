@@ -118,7 +118,7 @@ PACE = 10
 
 
 def rehearse(config: Config, data: Dataset) -> None:
-    """Steps of a run that is thrown away, on batches of all kinds: they compile what it needs.
+    """Steps on batches of all kinds, in a run that is thrown away: what the next needs is compiled.
 
     That takes as long as a short run, and the first run of a process would do it for all others.
     """
