@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 from cells import ROOT, rows_of, table, where_told, with_interval
 
 from redraft.evaluation.results import named
+from redraft.evaluation.statistics import over_seeds
 from redraft.methods import METHODS
 from redraft.report.paper import beside
 
@@ -143,6 +145,30 @@ def kinds_of_codes() -> str:
     return table(titles, [*rows, tracks])
 
 
+def over_training() -> str:
+    """What differs from training to training: means over seeds, and VSDD less others, by seed."""
+    names = [name for name in NEXT_TRACKS if name not in ("tracks that exist, %", "NDCG@3")]
+    others = {"d3pm-uniform": "less uniform noise", "mdlm": "less masks"}
+    found = by_run("next-tracks", None)
+
+    def by_seed(method: str, name: str) -> np.ndarray:
+        metric, _, scale = NEXT_TRACKS[name]
+        runs = [found[named(method, seed).removesuffix(".json")] for seed in SEEDS]
+        return np.array([scale * own["metrics"][metric]["value"] for own in runs])
+
+    def cells(name: str) -> Iterator[str]:
+        form = NEXT_TRACKS[name][1]
+        own = by_seed("vsdd", name)
+        theirs = [by_seed(method, name) for method in others]
+        for values in (own, *theirs):
+            yield with_interval(over_seeds(values)._asdict(), form)
+        for values in theirs:
+            yield with_interval(over_seeds(own - values)._asdict(), f"+{form}")
+
+    titles = ("", "vsdd", *others, *(f"vsdd {less}" for less in others.values()))
+    return table(titles, [(name, *cells(name)) for name in names])
+
+
 LEARNED = {
     "lsh": ("small-seed1", "small-cool-seed1"),
     "kmeans": ("small-kmeans", "small-kmeans-cool"),
@@ -233,6 +259,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "playlist-ways": lambda: ways_to_draw("ways-small"),
     "code-bits": lambda: code_bits("vsdd-small"),
     "next-tracks": lambda: next_tracks(None),
+    "next-tracks-seeds": over_training,
+    "next-tracks-long": lambda: next_tracks("long"),
+    "next-tracks-ranked": lambda: next_tracks("ranked"),
     "repaired-playlists": lambda: repaired_playlists(None),
     "playlist-ways-large": lambda: ways_to_draw("ways"),
     "code-bits-large": lambda: code_bits("vsdd"),
