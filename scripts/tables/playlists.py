@@ -259,6 +259,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "playlist-ways": lambda: ways_to_draw("ways-small"),
     "code-bits": lambda: code_bits("vsdd-small"),
     "next-tracks": lambda: next_tracks(None),
+    "next-tracks-small-unaided": lambda: next_tracks("small-unaided"),
     "next-tracks-seeds": over_training,
     "next-tracks-long": lambda: next_tracks("long"),
     "next-tracks-ranked": lambda: next_tracks("ranked"),
