@@ -1,15 +1,18 @@
 """Does it matter what a denoiser that has not learned to infill is told of the time?
 
-    python scripts/told_t.py OUT RUN... [-n 200] [--draws 6]
+    python scripts/told_t.py OUT RUN... [-n 200] [--draws 6] [--temperatures 1 0.5]
 
 Next tracks of windows held out of training, drawn in two ways: the denoiser is told how little of
-the window is noisy, as in `Sampler`; or it is told t, as if all of it were, as in the paper.
-OUT/told-t.json has a row for each run and way, and how much more is hit than by the first run.
+the window is noisy, as in `Sampler`; or it is told t, as if all of it were, as in the paper. One
+that has learned to infill is told what is given. OUT/told-t.json has a row for each run, way and
+temperature: what it hits, and, paired by window, how much more than the run's own first row, and
+than the first run told the same at the same temperature.
 """
 
 import argparse
 import json
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +46,35 @@ class Told(Model):
         return ToldT(self.trained.denoiser, self.trained.process, **options)
 
 
-WAYS: dict[str, type[Model]] = {"how little is noisy": Model, "t": Told}
+def ways(model: Model) -> dict[str, Model]:
+    """The same model, by what it is told."""
+    if model.config.denoiser.infills:
+        return {"what is given": model}
+    return {"how little is noisy": model, "t": Told(model.trained)}
+
+
+def rows(
+    model: Model,
+    n: int,
+    draws: int,
+    temperatures: Sequence[float],
+    first: dict[tuple[str, float], Columns],
+) -> Iterator[dict[str, Any]]:
+    """What a run hits in each way; `first` is filled by the first run."""
+    windows = Windows.of(model.trained, dataset_of(model.trained).tokenizer, "held_out")
+    plain: Columns | None = None
+    for temperature in temperatures:
+        for told, way in ways(model).items():
+            drawn = continued(way, windows, windows.first(n), draws, 0, temperature=temperature)
+            own = next_tracks(windows, drawn)
+            plain = plain or own
+            yield results.facts(model.trained) | {
+                "told": told,
+                "temperature": temperature,
+                "metrics": in_file(own.estimates()),
+                "over_plain": in_file(own.less(plain)),
+                "over_first": in_file(own.less(first.setdefault((told, temperature), own))),
+            }
 
 
 def main() -> None:
@@ -52,6 +83,7 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("-n", type=int, default=200, help="windows held out of training")
     parser.add_argument("--draws", type=int, default=6, help="of each window")
+    parser.add_argument("--temperatures", type=float, nargs="+", default=(1.0,))
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     found = {
@@ -64,20 +96,12 @@ def main() -> None:
         "draws": given.draws,
         "rows": [],
     }
-    first: dict[str, Columns] = {}
+    first: dict[tuple[str, float], Columns] = {}
     for run in given.runs:
-        trained = load(run).trained
-        windows = Windows.of(trained, dataset_of(trained).tokenizer, "held_out")
-        for told, way in WAYS.items():
-            rows = continued(way(trained), windows, windows.first(given.n), given.draws, seed=0)
-            columns = next_tracks(windows, rows)
-            row = results.facts(trained) | {
-                "told": told,
-                "metrics": in_file(columns.estimates()),
-                "over_first": in_file(columns.less(first.setdefault(told, columns))),
-            }
+        for row in rows(load(run), given.n, given.draws, given.temperatures, first):
             found["rows"].append(row)
-            print(row["method"], told, json.dumps(row["metrics"]["hitrate@3"]), flush=True)
+            named = {name: row[name] for name in ("method", "told", "temperature")}
+            print(json.dumps(named | row["metrics"]["hitrate@3"]), flush=True)
             write_json(given.out / "told-t.json", found)
 
 
