@@ -72,7 +72,7 @@ def rows(
                 "told": told,
                 "temperature": temperature,
                 "metrics": in_file(own.estimates()),
-                "over_plain": in_file(own.less(plain)),
+                "over_plain": {} if own is plain else in_file(own.less(plain)),
                 "over_first": in_file(own.less(first.setdefault((told, temperature), own))),
             }
 

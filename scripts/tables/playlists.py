@@ -237,9 +237,30 @@ def ways_to_draw(name: str) -> str:
     return table(titles, [*rows, *simple])
 
 
+def told_of_time() -> str:
+    """Next tracks of held-out windows, by what a denoiser is told of the time."""
+    told = {
+        "hit, one draw, %": "hitrate@3",
+        "another draw hit, %": "hitrate@3_self",
+        "hit, votes, %": "hitrate@3_combined",
+        "tracks that exist, %": "known_tracks",
+    }
+    rows = [
+        (
+            *(row["method"], row["denoiser"], row["told"], f"{row['temperature']:g}"),
+            *(with_interval(row["metrics"][name], ".1f", 100) for name in told.values()),
+            over_plain(row),
+        )
+        for row in rows_of("playlists/told-t")["rows"]
+    ]
+    return table(
+        ("method", "denoiser", "told", "temperature", *told, "over its first, points"), rows
+    )
+
+
 def over_plain(row: Mapping[str, Any]) -> str:
     """Where the run also drew in the plain way."""
-    apart = row.get("over_plain") if row["way"] else None
+    apart = row.get("over_plain") if row.get("way", True) else None
     return with_interval(apart["hitrate@3"], "+.1f", 100) if apart else ""
 
 
@@ -260,6 +281,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "code-bits": lambda: code_bits("vsdd-small"),
     "next-tracks": lambda: next_tracks(None),
     "next-tracks-small-unaided": lambda: next_tracks("small-unaided"),
+    "playlist-told": told_of_time,
     "next-tracks-seeds": over_training,
     "next-tracks-long": lambda: next_tracks("long"),
     "next-tracks-ranked": lambda: next_tracks("ranked"),
