@@ -49,6 +49,20 @@ BY = "hitrate@3_combined"
 Row = dict[str, Any]
 
 
+def heading(experiment: str, n: int, draws: int) -> Row:
+    """What a file of held-out windows says above its rows."""
+    return {
+        "domain": "playlists",
+        "experiment": experiment,
+        "commit": checkpoint.commit(),
+        "hardware": checkpoint.hardware(),
+        "data": "windows held out of training, of which no result is told",
+        "n": n,
+        "draws": draws,
+        "rows": [],
+    }
+
+
 def drawn(model: Model, windows: Windows, n: int, draws: int, way: dict[str, Any]) -> Columns:
     """The next tracks of the first n windows."""
     return next_tracks(windows, continued(model, windows, windows.first(n), draws, seed=0, **way))
@@ -105,16 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--votes", type=int, help="draws of each unseen window, in the best way")
     given = parser.parse_args(arguments)
     given.out.mkdir(parents=True, exist_ok=True)
-    found: Row = {
-        "domain": "playlists",
-        "experiment": "next-tracks-ways",
-        "commit": checkpoint.commit(),
-        "hardware": checkpoint.hardware(),
-        "data": "windows held out of training, of which no result is told",
-        "n": given.n,
-        "draws": given.draws,
-        "rows": [],
-    }
+    found = heading("next-tracks-ways", given.n, given.draws)
     first: dict[str, Columns] = {}
     for run in given.runs:
         model, own = load(run), []

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from choose_next_tracks import Row, heading
 from torch import Tensor
 
-from redraft import checkpoint
 from redraft.cli import outcome
 from redraft.evaluation import results
 from redraft.experiments.data import dataset_of
@@ -59,7 +59,7 @@ def rows(
     draws: int,
     temperatures: Sequence[float],
     first: dict[tuple[str, float], Columns],
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     """What a run hits in each way; `first` is filled by the first run."""
     windows = Windows.of(model.trained, dataset_of(model.trained).tokenizer, "held_out")
     plain: Columns | None = None
@@ -86,16 +86,7 @@ def main() -> None:
     parser.add_argument("--temperatures", type=float, nargs="+", default=(1.0,))
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    found = {
-        "domain": "playlists",
-        "experiment": "told-t",
-        "commit": checkpoint.commit(),
-        "hardware": checkpoint.hardware(),
-        "data": "windows held out of training, of which no result is told",
-        "n": given.n,
-        "draws": given.draws,
-        "rows": [],
-    }
+    found = heading("told-t", given.n, given.draws)
     first: dict[tuple[str, float], Columns] = {}
     for run in given.runs:
         for row in rows(load(run), given.n, given.draws, given.temperatures, first):
