@@ -146,7 +146,7 @@ def kinds_of_codes() -> str:
 
 
 def over_training() -> str:
-    """What differs from training to training: means over seeds, and VSDD less others, by seed."""
+    """What differs from training to training: means over seeds, and VSDD less others."""
     names = [name for name in NEXT_TRACKS if name not in ("tracks that exist, %", "NDCG@3")]
     others = {"d3pm-uniform": "less uniform noise", "mdlm": "less masks"}
     found = by_run("next-tracks", None)
