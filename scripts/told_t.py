@@ -3,8 +3,8 @@
     python scripts/told_t.py OUT RUN... [-n 200] [--draws 6] [--temperatures 1 0.5]
 
 Next tracks of windows held out of training, drawn in two ways: the denoiser is told how little of
-the window is noisy, as in `Sampler`; or it is told t, as if all of it were, as in the paper. One
-that has learned to infill is told what is given. OUT/told-t.json has a row for each run, way and
+the window is noisy, or t, as if all of it were, as in the paper (`denoiser.told`). One that has
+learned to infill is told what is given. OUT/told-t.json has a row for each run, way and
 temperature: what it hits, and, paired by window, how much more than the run's own first row, and
 than the first run told the same at the same temperature.
 """
@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from choose_next_tracks import Row, heading
-from torch import Tensor
 
 from redraft.cli import outcome
 from redraft.evaluation import results
@@ -26,31 +25,13 @@ from redraft.experiments.playlists import Columns, in_file, next_tracks
 from redraft.experiments.windows import Windows, continued
 from redraft.folder import write_json
 from redraft.model import Model, load
-from redraft.objective import predict
-from redraft.sampler import Sampler
 
 
-class ToldT(Sampler):
-    """Its denoiser is told that all tokens are at t."""
-
-    def _of_few(
-        self, x: Tensor, t: Tensor, padded: bool, belief: Tensor | None, free: Tensor
-    ) -> Tensor:
-        return predict(self.network, self.process, x, t, padded, belief)
-
-
-class Told(Model):
-    """A model whose samplers tell it t."""
-
-    def sampler(self, **options: Any) -> Sampler:
-        return ToldT(self.trained.denoiser, self.trained.process, **options)
-
-
-def ways(model: Model) -> dict[str, Model]:
-    """The same model, by what it is told."""
+def ways(model: Model) -> dict[str, dict[str, Any]]:
+    """Options of `Sampler`, by what the denoiser is told."""
     if model.config.denoiser.infills:
-        return {"what is given": model}
-    return {"how little is noisy": model, "t": Told(model.trained)}
+        return {"what is given": {}}
+    return {"how little is noisy": {"told": "share"}, "t": {"told": "t"}}
 
 
 def rows(
@@ -65,7 +46,8 @@ def rows(
     plain: Columns | None = None
     for temperature in temperatures:
         for told, way in ways(model).items():
-            drawn = continued(way, windows, windows.first(n), draws, 0, temperature=temperature)
+            way = way | {"temperature": temperature}
+            drawn = continued(model, windows, windows.first(n), draws, 0, **way)
             own = next_tracks(windows, drawn)
             plain = plain or own
             yield results.facts(model.trained) | {

@@ -399,6 +399,11 @@ def test_a_denoiser_that_infills_must_be_told_the_time():
     assert "denoiser.infills needs denoiser.time" in said
 
 
+def test_a_denoiser_that_infills_is_told_what_is_given_and_nothing_else():
+    said = message(Config.from_dict, {"denoiser": {"infills": True, "told": "t"}})
+    assert "denoiser.told is for one that does not infill" in said and "got told t" in said
+
+
 @pytest.mark.parametrize("flag", ["--tokenizer", "--data.tokenizer"])
 def test_own_lines_are_cut_as_either_flag_says(flag: str, tmp_path: Path):
     file, out = tmp_path / "my.txt", tmp_path / "run"

@@ -271,6 +271,17 @@ def test_a_denoiser_that_infills_is_told_what_is_given_and_the_true_time(name, r
     assert len(watcher.given) > T and all(given is None for given in watcher.given)
 
 
+@pytest.mark.parametrize("told", ["share", "t"])
+@pytest.mark.parametrize("name", MARKOV)
+def test_a_denoiser_that_does_not_infill_is_told_the_share_of_t_or_t(name, told):
+    x, mask = some_tokens(3, 6), torch.zeros(3, 6, dtype=torch.bool)
+    mask[:, 1:3] = True
+    watcher = Watcher(make_denoiser())
+    make_sampler(make_process(name), watcher, told=told).infill(x, mask, seeded())
+    times = range(T, 0, -1)
+    assert watcher.told == (list(times) if told == "t" else [-(-t * 2 // 6) for t in times])
+
+
 @pytest.mark.parametrize("name", PROCESSES)
 def test_infilling_depends_on_nothing_that_was_masked(name):
     """Masked positions start from noise: what stood there before has no say."""

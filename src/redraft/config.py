@@ -138,6 +138,9 @@ class DenoiserConfig:
     """Whether it is also told what it believed of the clean sequence one step before."""
     infills: bool = False
     """Whether it also learns to infill: up to half of the sequences have a part that is given."""
+    told: Literal["share", "t"] = "share"
+    """What time it is told where only a part is drawn, unless it infills.
+    share: that share of t, as if so much were noisy; t: as if all were, which is the paper's."""
     evidence: bool = False
     """Whether log q(x_t | x_0) is added to its logits: then it need not learn the noise itself."""
 
@@ -155,6 +158,11 @@ class DenoiserConfig:
         check(
             self.time or not self.infills,
             "denoiser.infills needs denoiser.time, which tells what is given; got time false",
+        )
+        check(
+            self.told == "share" or not self.infills,
+            "denoiser.told is for one that does not infill, which is told what is given; "
+            f"got told {self.told} and infills true",
         )
         head, rest = divmod(self.width, self.heads)
         check(

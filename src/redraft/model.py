@@ -79,8 +79,11 @@ class Model(ModelHubMixin, library_name="redraft", tags=["discrete-diffusion"]):
     def sampler(self, **options: Any) -> Sampler:
         """On a GPU in the arithmetic of training, elsewhere in float32."""
         gpu = self.device.type == "cuda"
-        precision = self.config.train.precision if gpu else "float32"
-        return Sampler(self.trained.denoiser, self.trained.process, precision=precision, **options)
+        own: dict[str, Any] = {
+            "precision": self.config.train.precision if gpu else "float32",
+            "told": self.config.denoiser.told,
+        }
+        return Sampler(self.trained.denoiser, self.trained.process, **own | options)
 
     def sample(
         self,

@@ -68,6 +68,8 @@ class Sampler:
     """Keeps only the most probable states that make up this mass."""
     renew: float = 0.0
     """Steps from t = renew * T on forget x_t and keep what the denoiser made of it."""
+    told: Literal["share", "t"] = "share"
+    """What time a denoiser that does not infill is told where only a part is drawn."""
     precision: Literal["float32", "bf16"] = "float32"
     """Arithmetic of the denoiser; reverse steps are in float32, draws in float64."""
 
@@ -134,7 +136,7 @@ class Sampler:
         """x (B, L) with the positions of mask (B, L) drawn anew, given all others.
 
         Below strength 1 they begin from what they are, taken to t = strength * T. The denoiser is
-        told what is given, or how little of x is noisy, lest it distrust the context.
+        told what is given, or how little of x is noisy (`told`), lest it distrust the context.
         """
         check(bool(mask.any(-1).all()), "nothing to infill: no position is masked")
         check(0 < strength <= 1, f"strength must be above 0 and at most 1, got {strength}")
@@ -256,16 +258,20 @@ class Sampler:
 
         `free` (B, L) is what is at t, where all else is clean.
         """
-        told = self.denoiser.infills or not isinstance(self.process, MarkovProcess)
-        if free is None or told:
+        if free is not None and self._tells_share:
+            log_p = self._of_few(x, t, padded, belief, free)
+        else:
             given = None if free is None else ~free
             log_p = predict(self.network, self.process, x, t, padded, belief, given)
-        else:
-            log_p = self._of_few(x, t, padded, belief, free)
         if self.temperature < 1e-18:  # below, quotients may be too large for a float
             return torch.zeros_like(log_p).scatter(-1, log_p.argmax(-1, keepdim=True), 1)
         p = (log_p / self.temperature).softmax(-1)
         return nucleus(p, self.top_p) if self.top_p < 1 else p
+
+    @property
+    def _tells_share(self) -> bool:
+        markov = isinstance(self.process, MarkovProcess)
+        return self.told == "share" and markov and not self.denoiser.infills
 
     def _of_few(
         self, x: Tensor, t: Tensor, padded: bool, belief: Tensor | None, free: Tensor
