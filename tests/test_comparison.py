@@ -206,14 +206,21 @@ def test_recipes_of_one_method_keep_their_own_results(done: Path, recipes, tmp_p
 
 def test_recipes_of_one_name_are_told_apart_by_their_folders(tmp_path: Path):
     entries = comparison.contenders(["tiny/vsdd", "molecules/vsdd"], tmp_path)
-    assert comparison.variants(entries) == ["tiny-vsdd", "molecules-vsdd"]
+    assert comparison.variants(entries) == ["tiny", "molecules"]
 
 
 def test_a_recipe_that_adds_to_its_method_is_a_variant_also_alone(tmp_path: Path):
     recipes = [
-        write_recipe(tmp_path, *names) for names in (("mdlm", "mdlm-slow"), ("vsdd", "mine"))
+        write_recipe(tmp_path, method, name)
+        for method, name in (
+            ("mdlm", "mdlm-slow"),
+            ("d3pm-uniform", "paper-d3pm-uniform"),
+            ("fldd", "paper-fldd-slow"),
+            ("vsdd", "mine"),
+        )
     ]
-    assert comparison.variants(comparison.contenders(recipes, tmp_path)) == ["slow", None]
+    found = comparison.variants(comparison.contenders(recipes, tmp_path))
+    assert found == ["slow", "paper", "paper-slow", None]
 
 
 def test_a_seed_is_a_variant(tmp_path: Path):

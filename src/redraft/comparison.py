@@ -159,19 +159,25 @@ def measure(
 def variants(entries: Sequence[Contender]) -> list[str | None]:
     """What files of results are told apart by, beside their methods.
 
-    A recipe that adds to its method's name, such as vsdd-slow.toml, is the variant "slow"; one that
-    has another name is told by it where its method comes more than once.
+    A recipe that adds to its method's name, such as paper-vsdd-slow.toml, is the variant
+    "paper-slow"; one that has another name is told by it where its method comes more than once.
     """
     methods = Counter(entry.config.method for entry in entries)
     names = [Path(entry.name).stem for entry in entries]
     if len(set(names)) < len(names):
         names = [entry.label for entry in entries]
     return [
-        name.removeprefix(method).lstrip("-") or None
-        if name.startswith(method) or methods[method] > 1
-        else None
+        added(name, method, methods[method] == 1)
         for name, method in zip(names, (entry.config.method for entry in entries), strict=True)
     ]
+
+
+def added(name: str, method: str, alone: bool) -> str | None:
+    """What a recipe's name adds to that of its method."""
+    before, named, after = f"-{name}-".partition(f"-{method}-")
+    if not named:
+        return None if alone else name
+    return "-".join(filter(None, (before.strip("-"), after.strip("-")))) or None
 
 
 def report_path(entries: Sequence[Contender], out: Path) -> Path:
