@@ -1,6 +1,7 @@
 """Tables of playlists: next tracks, repair, and what noise knows of codes."""
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -62,15 +63,14 @@ def playlist_denoisers(search: str, what: str = "denoiser") -> str:
     return table(titles, rows)
 
 
-def by_run(experiment: str, variant: str | None) -> dict[str, Any]:
+def by_run(experiment: str, *variants: str | None) -> dict[str, Any]:
     """An experiment's results of every method and seed, by their names in files."""
     found = {}
-    for method in METHODS:
-        for seed in SEEDS:
-            name = named(f"{experiment}-{method}", seed, variant)
-            if (ROOT / "results/playlists" / name).is_file():
-                stem = name.removesuffix(".json")
-                found[stem.removeprefix(f"{experiment}-")] = rows_of(f"playlists/{stem}")
+    for method, seed, variant in product(METHODS, SEEDS, variants):
+        name = named(f"{experiment}-{method}", seed, variant)
+        if (ROOT / "results/playlists" / name).is_file():
+            stem = name.removesuffix(".json")
+            found[stem.removeprefix(f"{experiment}-")] = rows_of(f"playlists/{stem}")
     return dict(sorted(found.items()))
 
 
@@ -89,14 +89,14 @@ NEXT_TRACKS: dict[str, tuple[str, str, float]] = {
 """Columns: the measure, and how it is written."""
 
 
-def next_tracks(variant: str | None) -> str:
+def next_tracks(*variants: str | None) -> str:
     """Next tracks of unseen windows by all methods of a size, and by simple ways."""
-    found = by_run("next-tracks", variant)
+    found = by_run("next-tracks", *variants)
     rows = [
         (
             run,
             f"{own['steps']:,}",
-            papers(own) if variant is None else "",
+            papers(own) if {None, "paper"}.intersection(variants) else "",
             *measured(own["metrics"]),
         )
         for run, own in found.items()
@@ -237,7 +237,7 @@ def ways_to_draw(name: str) -> str:
     return table(titles, [*rows, *simple])
 
 
-def told_of_time() -> str:
+def told_of_time(found: str) -> str:
     """Next tracks of held-out windows, by what a denoiser is told of the time."""
     told = {
         "hit, one draw, %": "hitrate@3",
@@ -251,7 +251,7 @@ def told_of_time() -> str:
             *(with_interval(row["metrics"][name], ".1f", 100) for name in told.values()),
             over_plain(row),
         )
-        for row in rows_of("playlists/told-t")["rows"]
+        for row in rows_of(f"playlists/{found}")["rows"]
     ]
     return table(
         ("method", "denoiser", "told", "temperature", *told, "over its first, points"), rows
@@ -281,10 +281,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "code-bits": lambda: code_bits("vsdd-small"),
     "next-tracks": lambda: next_tracks(None),
     "next-tracks-small-unaided": lambda: next_tracks("small-unaided"),
-    "playlist-told": told_of_time,
+    "playlist-told": lambda: told_of_time("told-t"),
+    "playlist-told-large": lambda: told_of_time("told-t-large"),
     "next-tracks-seeds": over_training,
     "next-tracks-long": lambda: next_tracks("long"),
     "next-tracks-ranked": lambda: next_tracks("ranked"),
+    "next-tracks-paper": lambda: next_tracks("paper", "paper-confusion"),
     "repaired-playlists": lambda: repaired_playlists(None),
     "playlist-ways-large": lambda: ways_to_draw("ways"),
     "code-bits-large": lambda: code_bits("vsdd"),
