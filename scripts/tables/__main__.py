@@ -8,14 +8,15 @@ import argparse
 import re
 import sys
 
+import headline
 import molecules
 import playlists
 import speed
 import stories
 from cells import ROOT
 
-PAGES = ("README.md", "docs/experiments.md")
-TABLES = molecules.TABLES | stories.TABLES | playlists.TABLES | speed.TABLES
+PAGES = ("README.md", "docs/results.md", "docs/experiments.md")
+TABLES = headline.TABLES | molecules.TABLES | stories.TABLES | playlists.TABLES | speed.TABLES
 
 
 def filled(text: str) -> str:
