@@ -74,7 +74,7 @@ def differing(n: int) -> np.ndarray:
     """(n, n) in how many bits two numbers below n differ."""
     codes = np.arange(n)
     apart = codes[:, None] ^ codes
-    return sum(apart >> bit & 1 for bit in range(n.bit_length()))
+    return np.sum([apart >> bit & 1 for bit in range(n.bit_length())], axis=0)
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ from redraft.data.molecules import canonical_or_none
 from redraft.domains import Dataset, prepare
 from redraft.evaluation import results, statistics
 from redraft.evaluation.statistics import Estimate
-from redraft.experiments.repair import any_edit, baselines
+from redraft.experiments.repair import any_edit, baselines, plain
 from redraft.folder import write_json
 from redraft.model import Model
 from redraft.repair import distance
@@ -113,6 +113,16 @@ def nats_of(writer: Writer, tokenizer: Tokenizer, texts: Sequence[str]) -> np.nd
     return (writer.nats(x).sum(1) / (x != PAD).sum(1)).numpy()
 
 
+def own_nats(
+    writer: Writer, tokenizer: Tokenizer, texts: Mapping[str, Sequence[str]]
+) -> dict[str, Estimate]:
+    """Of kinds of what it wrote."""
+    return {
+        kind: statistics.bootstrap_mean(nats_of(writer, tokenizer, own))
+        for kind, own in texts.items()
+    }
+
+
 def repaired(model: Model, broken: Sequence[str], seed: int) -> dict[str, list[str | None]]:
     """What each repairer makes of them."""
     tokens = model.tokenizer.tokens[EOS + 1 :]
@@ -126,28 +136,16 @@ def repaired(model: Model, broken: Sequence[str], seed: int) -> dict[str, list[s
 def measures(
     broken: Sequence[str], made: Sequence[str | None], writer: Writer, tokenizer: Tokenizer
 ) -> dict[str, Estimate]:
-    apart = np.array(
-        [
-            np.nan if new is None else distance(*map(SmilesTokenizer.split, (old, new)))
-            for old, new in zip(broken, made, strict=True)
-        ]
-    )
-    done = np.isfinite(apart)
-    known = [new for new in made if new is not None and tokenizer_knows(tokenizer, new)]
+    """Of one repairer; what has tokens that the LSTM does not know is judged by the others."""
+    pairs = [(old, new) for old, new in zip(broken, made, strict=True) if new is not None]
+    apart = [distance(SmilesTokenizer.split(old), SmilesTokenizer.split(new)) for old, new in pairs]
+    known = [new for _, new in pairs if set(SmilesTokenizer.split(new)) <= set(tokenizer.tokens)]
     return {
-        "repair_rate": statistics.share(done),
-        "one_edit": statistics.share(apart == 1),
-        "edit_distance": statistics.bootstrap_mean(apart[done]),
+        "repair_rate": statistics.share([new is not None for new in made]),
+        "one_edit": statistics.share([*(n == 1 for n in apart), *[False] * made.count(None)]),
+        "edit_distance": statistics.bootstrap_mean(apart),
         "nats": statistics.bootstrap_mean(nats_of(writer, tokenizer, known)),
     }
-
-
-def tokenizer_knows(tokenizer: Tokenizer, text: str) -> bool:
-    return set(SmilesTokenizer.split(text)) <= set(tokenizer.tokens)
-
-
-def in_file(found: Mapping[str, Estimate]) -> dict[str, dict[str, float]]:
-    return {name: estimate.to_dict() for name, estimate in found.items()}
 
 
 def main() -> None:
@@ -162,38 +160,33 @@ def main() -> None:
     given = parser.parse_args()
     data = prepare(DataConfig(file="zinc250k"), given.seed)
     writer, steps = learned(data, given.seconds, given.width, given.seed)
-    model = redraft.load(given.model, device="cpu")
     new = written(writer, data.tokenizer, given.samples, data.max_length, given.seed)
-    valid = [canonical_or_none(text) is not None for text in new]
-    broken = [text for text, fine in zip(new, valid, strict=True) if text and not fine][: given.n]
+    fine = [canonical_or_none(text) is not None for text in new]
+    valid = list(compress(new, fine))
+    broken = [text for text, parses in zip(new, fine, strict=True) if text and not parses]
+    broken = broken[: given.n]
+    model = redraft.load(given.model, device="cpu")
     by = repaired(model, broken, given.seed)
-    own = {"valid": list(compress(new, valid)), "broken": broken}
+    by_repairer = plain(
+        {name: measures(broken, made, writer, data.tokenizer) for name, made in by.items()}
+    )
+    generator = {
+        "what": "an LSTM that writes token by token",
+        **{name: getattr(given, name) for name in ("width", "seconds", "seed")},
+        **{"steps": steps, "samples": len(new)},
+        **plain({"nats": own_nats(writer, data.tokenizer, {"valid": valid, "broken": broken})}),
+    }
     found = results.result(
         model.trained,
         "repair-generated",
         len(broken),
-        {"validity": statistics.share(valid)},
-        generator={
-            "what": "an LSTM that writes token by token",
-            "width": given.width,
-            "steps": steps,
-            "seconds": given.seconds,
-            "samples": len(new),
-            "nats": in_file(
-                {
-                    name: statistics.bootstrap_mean(nats_of(writer, data.tokenizer, texts))
-                    for name, texts in own.items()
-                }
-            ),
-        },
-        by_repairer={
-            name: in_file(measures(broken, made, writer, data.tokenizer))
-            for name, made in by.items()
-        },
+        {"validity": statistics.share(fine)},
+        generator=generator,
+        by_repairer=by_repairer,
         examples=[
             dict(zip(["written", *by], row, strict=True))
-            for row in zip(broken, *by.values(), strict=True)
-        ][:12],
+            for row in zip(broken[:12], *by.values(), strict=False)
+        ],
     )
     given.out.mkdir(parents=True, exist_ok=True)
     write_json(given.out / "repair-generated.json", found)

@@ -46,8 +46,8 @@ def rows(
     plain: Columns | None = None
     for temperature in temperatures:
         for told, way in ways(model).items():
-            way = way | {"temperature": temperature}
-            drawn = continued(model, windows, windows.first(n), draws, 0, **way)
+            options: dict[str, Any] = way | {"temperature": temperature}
+            drawn = continued(model, windows, windows.first(n), draws, 0, **options)
             own = next_tracks(windows, drawn)
             plain = plain or own
             yield results.facts(model.trained) | {
