@@ -1,16 +1,18 @@
 """Repair of what another generator got wrong: an LSTM that writes SMILES, and its broken ones.
 
-    python scripts/repair_generated.py OUT [--seconds 900] [--samples 4000] [-n 500]
+    python scripts/repair_generated.py OUT [--steps 12000] [--samples 4000] [-n 500]
 
 The LSTM learns ZINC-250k token by token, without rules or noise, as generators of molecules have
 long been made. What it writes and does not parse is repaired by the model of the package, by a
 blind search and by rules. What it meant nobody knows, so there is no exact recovery; but the LSTM
-says how likely it finds any string, and so judges what was made of its own.
+says how likely it finds any string, and so judges what was made of its own. Its favourite is the
+likeliest of all valid strings an edit away: the best that a repair by one edit could be.
 
 OUT/repair-generated.json has, of the broken and of each repairer's results:
 
     repair_rate      share that is valid now
     one_edit         share that is valid now and one token away from what was written
+    favourite        share that is the LSTM's favourite, of those that have one
     edit_distance    tokens between what was written and its repair, over the repaired
     nats             of a token, by the LSTM: of results, over the repaired; of the broken; of what
                      it wrote that was valid
@@ -19,8 +21,7 @@ OUT/repair-generated.json has, of the broken and of each repairer's results:
 import argparse
 import json
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -70,25 +71,23 @@ class Writer(nn.Module):
         return cross_entropy(self(before)[0].mT, x, ignore_index=PAD, reduction="none")
 
 
-def learned(data: Dataset, seconds: float, width: int, seed: int) -> tuple[Writer, int]:
-    """A writer, and in how many steps it has learned; the rate falls to nothing."""
+def learned(data: Dataset, steps: int, width: int, seed: int) -> Writer:
+    """The rate falls to nothing."""
     torch.manual_seed(seed)
-    writer = Writer(len(data.tokenizer), width)
+    writer, batches = Writer(len(data.tokenizer), width), Batches(data.train, 128, seed)
     optimizer = torch.optim.Adam(writer.parameters(), lr=3e-3)
-    batches, step, begun = Batches(data.train, 128, seed), 0, time.monotonic()
-    while (progress := (time.monotonic() - begun) / seconds) < 1:
-        for group in optimizer.param_groups:
-            group["lr"] = 3e-3 * (1 - progress)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, steps)
+    for step in range(steps):
         x = batches[step].x0
         loss = writer.nats(x).sum() / (x != PAD).sum()
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(writer.parameters(), 1.0)
         optimizer.step()
+        schedule.step()
         if step % 500 == 0:
-            print(f"step {step}, {progress:.0%}: {loss.item():.3f} nats", file=sys.stderr)
-        step += 1
-    return writer, step
+            print(f"step {step} of {steps}: {loss.item():.3f} nats", file=sys.stderr)
+    return writer
 
 
 @torch.no_grad()
@@ -107,20 +106,38 @@ def written(writer: Writer, tokenizer: Tokenizer, n: int, longest: int, seed: in
 
 
 @torch.no_grad()
-def nats_of(writer: Writer, tokenizer: Tokenizer, texts: Sequence[str]) -> np.ndarray:
-    """(n,) a token, the end included."""
+def nats_of(
+    writer: Writer, tokenizer: Tokenizer, texts: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """(n,) of each string, its end included, and (n,) its tokens."""
     x = collate([np.array(tokenizer.encode(text)) for text in texts])
-    return (writer.nats(x).sum(1) / (x != PAD).sum(1)).numpy()
+    return writer.nats(x).sum(1).numpy(), (x != PAD).sum(1).numpy()
 
 
-def own_nats(
-    writer: Writer, tokenizer: Tokenizer, texts: Mapping[str, Sequence[str]]
-) -> dict[str, Estimate]:
-    """Of kinds of what it wrote."""
-    return {
-        kind: statistics.bootstrap_mean(nats_of(writer, tokenizer, own))
-        for kind, own in texts.items()
+def a_token(writer: Writer, tokenizer: Tokenizer, texts: Sequence[str]) -> Estimate:
+    """Nats of a token, a mean over strings."""
+    nats, tokens = nats_of(writer, tokenizer, texts)
+    return statistics.bootstrap_mean(nats / tokens)
+
+
+def favourite(writer: Writer, tokenizer: Tokenizer, text: str) -> str | None:
+    """The likeliest of all valid strings an edit away."""
+    tokens = tokenizer.tokens[EOS + 1 :]
+    near = {
+        SmilesTokenizer.join(pieces) for pieces in an_edit_away(SmilesTokenizer.split(text), tokens)
     }
+    valid = sorted(other for other in near if canonical_or_none(other) is not None)
+    return valid[nats_of(writer, tokenizer, valid)[0].argmin()] if valid else None
+
+
+def an_edit_away(pieces: list[str], tokens: Sequence[str]) -> Iterator[list[str]]:
+    """A token replaced, inserted or left out."""
+    for at in range(len(pieces) + 1):
+        before, after = pieces[:at], pieces[at:]
+        yield from ([*before, token, *after] for token in tokens)
+        if after:
+            yield [*before, *after[1:]]
+            yield from ([*before, token, *after[1:]] for token in tokens)
 
 
 def repaired(model: Model, broken: Sequence[str], seed: int) -> dict[str, list[str | None]]:
@@ -134,17 +151,23 @@ def repaired(model: Model, broken: Sequence[str], seed: int) -> dict[str, list[s
 
 
 def measures(
-    broken: Sequence[str], made: Sequence[str | None], writer: Writer, tokenizer: Tokenizer
+    broken: Sequence[str],
+    made: Sequence[str | None],
+    best: Sequence[str | None],
+    writer: Writer,
+    tokenizer: Tokenizer,
 ) -> dict[str, Estimate]:
     """Of one repairer; what has tokens that the LSTM does not know is judged by the others."""
     pairs = [(old, new) for old, new in zip(broken, made, strict=True) if new is not None]
     apart = [distance(SmilesTokenizer.split(old), SmilesTokenizer.split(new)) for old, new in pairs]
     known = [new for _, new in pairs if set(SmilesTokenizer.split(new)) <= set(tokenizer.tokens)]
+    chosen = [new == other for new, other in zip(made, best, strict=True) if other is not None]
     return {
         "repair_rate": statistics.share([new is not None for new in made]),
         "one_edit": statistics.share([*(n == 1 for n in apart), *[False] * made.count(None)]),
+        "favourite": statistics.share(chosen),
         "edit_distance": statistics.bootstrap_mean(apart),
-        "nats": statistics.bootstrap_mean(nats_of(writer, tokenizer, known)),
+        "nats": a_token(writer, tokenizer, known),
     }
 
 
@@ -152,37 +175,39 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", default="molecules")
-    parser.add_argument("--seconds", type=float, default=900, help="that the LSTM learns")
+    parser.add_argument("--steps", type=int, default=12_000, help="of 128 that the LSTM learns")
     parser.add_argument("--width", type=int, default=256, help="of the LSTM")
     parser.add_argument("--samples", type=int, default=4000, help="that the LSTM writes")
     parser.add_argument("-n", type=int, default=500, help="broken ones to repair, at most")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     data = prepare(DataConfig(file="zinc250k"), given.seed)
-    writer, steps = learned(data, given.seconds, given.width, given.seed)
+    writer = learned(data, given.steps, given.width, given.seed)
     new = written(writer, data.tokenizer, given.samples, data.max_length, given.seed)
     fine = [canonical_or_none(text) is not None for text in new]
     valid = list(compress(new, fine))
     broken = [text for text, parses in zip(new, fine, strict=True) if text and not parses]
     broken = broken[: given.n]
     model = redraft.load(given.model, device="cpu")
-    by = repaired(model, broken, given.seed)
-    by_repairer = plain(
-        {name: measures(broken, made, writer, data.tokenizer) for name, made in by.items()}
-    )
-    generator = {
-        "what": "an LSTM that writes token by token",
-        **{name: getattr(given, name) for name in ("width", "seconds", "seed")},
-        **{"steps": steps, "samples": len(new)},
-        **plain({"nats": own_nats(writer, data.tokenizer, {"valid": valid, "broken": broken})}),
-    }
+    best = [favourite(writer, data.tokenizer, text) for text in broken]
+    by = repaired(model, broken, given.seed) | {"favourite": best}
     found = results.result(
         model.trained,
         "repair-generated",
         len(broken),
         {"validity": statistics.share(fine)},
-        generator=generator,
-        by_repairer=by_repairer,
+        generator={
+            "what": "an LSTM that writes token by token",
+            **{name: getattr(given, name) for name in ("width", "steps", "seed")},
+            "samples": len(new),
+            "nats": {
+                "valid": a_token(writer, data.tokenizer, valid).to_dict(),
+                "broken": a_token(writer, data.tokenizer, broken).to_dict(),
+            },
+        },
+        by_repairer=plain(
+            {name: measures(broken, own, best, writer, data.tokenizer) for name, own in by.items()}
+        ),
         examples=[
             dict(zip(["written", *by], row, strict=True))
             for row in zip(broken[:12], *by.values(), strict=False)

@@ -2,13 +2,15 @@
 
 import math
 import runpy
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from redraft.data.molecules import canonical_or_none
+from redraft.repair import distance
 from redraft.tokenizers.base import EOS, MASK, PAD
 from redraft.tokenizers.smiles import SmilesTokenizer
 
@@ -40,7 +42,7 @@ def test_what_comes_later_and_padding_have_no_say(writer):
 def test_it_writes_as_it_judges(writer):
     """The empty string as often as its one token is likely; none that has not ended."""
     texts = script["written"](writer, TOKENIZER, 4000, 60, seed=0)
-    (nats,) = script["nats_of"](writer, TOKENIZER, [""])
+    nats = script["nats_of"](writer, TOKENIZER, [""])[0].item()
     share = sum(text == "" for text in texts) / 4000
     assert share == pytest.approx(math.exp(-nats), abs=0.03)
     few = script["written"](writer, TOKENIZER, 100, 1, seed=0)
@@ -50,15 +52,35 @@ def test_it_writes_as_it_judges(writer):
 
 def test_repairs_are_told_as_they_are(writer):
     broken, made = ["C(O", "C1", "CC)", "C("], ["C(O)", "C", None, "OOO"]
-    found = script["measures"](broken, made, writer, TOKENIZER)
+    best = ["C(O)", "O1", None, "C"]
+    found = script["measures"](broken, made, best, writer, TOKENIZER)
     assert found["repair_rate"].value == 0.75
     assert found["one_edit"].value == 0.5
+    assert found["favourite"].value == pytest.approx(1 / 3)
     assert found["edit_distance"].value == pytest.approx((1 + 1 + 3) / 3)
-    expected = np.mean(script["nats_of"](writer, TOKENIZER, ["C(O)", "C", "OOO"]))
-    assert found["nats"].value == pytest.approx(float(expected))
+    nats, tokens = script["nats_of"](writer, TOKENIZER, ["C(O)", "C", "OOO"])
+    assert tokens.tolist() == [5, 2, 4]
+    assert found["nats"].value == pytest.approx(np.mean(nats / tokens))
 
 
 def test_a_token_that_the_lstm_does_not_know_is_judged_by_the_others(writer):
-    found = script["measures"](["C(", "C("], ["CBr", "C"], writer, TOKENIZER)
-    (nats,) = script["nats_of"](writer, TOKENIZER, ["C"])
-    assert found["repair_rate"].value == 1 and found["nats"].value == pytest.approx(float(nats))
+    found = script["measures"](["C(", "C("], ["CBr", "C"], ["C", "C"], writer, TOKENIZER)
+    assert found["repair_rate"].value == 1
+    assert found["nats"].value == pytest.approx(script["a_token"](writer, TOKENIZER, ["C"]).value)
+
+
+def test_all_edits_are_looked_at_once_each():
+    """Against what is one token away of all strings that are so short."""
+    near = {tuple(pieces) for pieces in script["an_edit_away"](["a", "b"], "abc")}
+    every = chain.from_iterable(product("abc", repeat=n) for n in range(5))
+    expected = {pieces for pieces in every if distance(["a", "b"], list(pieces)) <= 1}
+    assert near == expected
+
+
+def test_the_favourite_is_the_likeliest_valid_string_an_edit_away(writer):
+    found = script["favourite"](writer, TOKENIZER, "C(O")
+    near = map("".join, script["an_edit_away"](["C", "(", "O"], TOKENIZER.tokens[EOS + 1 :]))
+    valid = [text for text in near if canonical_or_none(text) is not None]
+    nats = {text: script["nats_of"](writer, TOKENIZER, [text])[0].item() for text in valid}
+    assert found in valid and nats[found] == pytest.approx(min(nats.values()))
+    assert script["favourite"](writer, TOKENIZER, ")" * 9) is None
