@@ -231,6 +231,35 @@ def repairs(folder: Path = ROOT / "results/molecules") -> str:
     return table(titles, cells) if rows else "Not measured yet."
 
 
+def repairs_of_generated() -> str:
+    """What an LSTM got wrong, and what became of it."""
+    found = rows_of("molecules/repair-generated")
+    titles = {
+        "valid, %": ("repair_rate", ".1f", 100),
+        "by one edit, %": ("one_edit", ".1f", 100),
+        "edit distance": ("edit_distance", ".2f", 1),
+        "its favourite, %": ("favourite", ".1f", 100),
+        "nats a token, by the LSTM": ("nats", ".2f", 1),
+    }
+    names = {"model": "redraft"} | REPAIRERS | {"favourite": "its favourite, an edit away"}
+    rows = [
+        (
+            title,
+            *(
+                with_interval(found["by_repairer"][name][metric], form, scale)
+                for metric, form, scale in titles.values()
+            ),
+        )
+        for name, title in names.items()
+    ]
+    own = found["generator"]["nats"]
+    rows += [
+        (f"{kind} ones as they are", *[""] * 4, with_interval(own[kind], ".2f"))
+        for kind in ("broken", "valid")
+    ]
+    return table(("repaired by", *titles), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "tiny-bounds": tiny_bounds,
     "recipe-search": lambda: search("molecules/recipe-search"),
@@ -263,4 +292,5 @@ TABLES: dict[str, Callable[[], str]] = {
         },
     ),
     "repair-molecules": repairs,
+    "repair-generated": repairs_of_generated,
 }
