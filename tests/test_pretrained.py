@@ -45,6 +45,17 @@ def test_saved_and_loaded_models_sample_alike(trained, tmp_path: Path):
     assert "vsdd" in (tmp_path / "model/README.md").read_text(encoding="utf-8")
 
 
+def test_what_a_denoiser_is_told_travels_with_it(tmp_path: Path):
+    """As its recipe says, unless something else is asked for."""
+    config = tiny("d3pm-uniform")
+    config = dataclasses.replace(
+        config, denoiser=dataclasses.replace(config.denoiser, infills=False, told="t")
+    )
+    redraft.Model(trainer.assemble(config).trained).save_pretrained(tmp_path / "model")
+    again = redraft.load(tmp_path / "model")
+    assert again.sampler().told == "t" and again.sampler(told="share").told == "share"
+
+
 @pytest.mark.parametrize("compact", [False, True])
 def test_the_stacks_of_a_loaded_model_are_built_once(trained, tmp_path: Path, monkeypatch, compact):
     """They take half a minute at V = 2048."""
