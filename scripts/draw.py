@@ -8,7 +8,8 @@ Every recipe leaves OUT/NAME.tar.gz, a few megabytes: unpack them in one folder 
     redraft compare RECIPE... --seed SEED --out FOLDER [-n 100 ...]
 
 measures them. One that fails does not keep the next from its turn; after a signal the same
-command goes on. $REDRAFT_COMMIT tells the commit where the tree is a copy without its history.
+command goes on. $REDRAFT_COMMIT tells the commit where the tree is a copy without its history, or
+with an older one.
 """
 
 import argparse

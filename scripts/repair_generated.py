@@ -8,7 +8,7 @@ blind search and by rules. What it meant nobody knows, so there is no exact reco
 says how likely it finds any string, and so judges what was made of its own. Its favourite is the
 likeliest of all valid strings an edit away: the best that a repair by one edit could be.
 
-OUT/repair-generated.json has, of the broken and of each repairer's results:
+OUT/repair-generated.json has, as metrics of the model and of the others:
 
     repair_rate      share that is valid now
     one_edit         share that is valid now and one token away from what was written
@@ -39,10 +39,9 @@ from redraft.data.molecules import canonical_or_none
 from redraft.domains import Dataset, prepare
 from redraft.evaluation import results, statistics
 from redraft.evaluation.statistics import Estimate
-from redraft.experiments.repair import any_edit, baselines, plain
+from redraft.experiments.repair import attempts, plain
 from redraft.folder import write_json
-from redraft.model import Model
-from redraft.repair import distance
+from redraft.repair import Ids, distance, edits_of
 from redraft.tokenizers.base import EOS, MASK, PAD, Tokenizer
 from redraft.tokenizers.smiles import SmilesTokenizer
 
@@ -122,32 +121,16 @@ def a_token(writer: Writer, tokenizer: Tokenizer, texts: Sequence[str]) -> Estim
 
 def favourite(writer: Writer, tokenizer: Tokenizer, text: str) -> str | None:
     """The likeliest of all valid strings an edit away."""
-    tokens = tokenizer.tokens[EOS + 1 :]
-    near = {
-        SmilesTokenizer.join(pieces) for pieces in an_edit_away(SmilesTokenizer.split(text), tokens)
-    }
-    valid = sorted(other for other in near if canonical_or_none(other) is not None)
+    near = map(tokenizer.decode, an_edit_away(tuple(tokenizer.ids(text)), len(tokenizer)))
+    valid = sorted({other for other in near if canonical_or_none(other) is not None})
     return valid[nats_of(writer, tokenizer, valid)[0].argmin()] if valid else None
 
 
-def an_edit_away(pieces: list[str], tokens: Sequence[str]) -> Iterator[list[str]]:
-    """A token replaced, inserted or left out."""
-    for at in range(len(pieces) + 1):
-        before, after = pieces[:at], pieces[at:]
-        yield from ([*before, token, *after] for token in tokens)
-        if after:
-            yield [*before, *after[1:]]
-            yield from ([*before, token, *after[1:]] for token in tokens)
-
-
-def repaired(model: Model, broken: Sequence[str], seed: int) -> dict[str, list[str | None]]:
-    """What each repairer makes of them."""
-    tokens = model.tokenizer.tokens[EOS + 1 :]
-    blind = [np.random.default_rng([seed, number]) for number in range(len(broken))]
-    return {
-        "model": [found.result for found in model.repair(broken, seed=seed)],
-        "any_edit": [any_edit(text, tokens, rng) for text, rng in zip(broken, blind, strict=True)],
-    } | {name: list(map(repair, broken)) for name, repair in baselines().items()}
+def an_edit_away(ids: Ids, V: int) -> Iterator[Ids]:
+    """A token replaced, inserted or left out, in no order."""
+    scores = np.zeros((2 * len(ids) + 1, V))
+    scores[:, [PAD, MASK]] = scores[::2, EOS] = -np.inf  # nothing comes where nothing was
+    return (edit for edit, _ in edits_of({ids: 0.0}, [scores]))
 
 
 def measures(
@@ -190,24 +173,25 @@ def main() -> None:
     broken = broken[: given.n]
     model = redraft.load(given.model, device="cpu")
     best = [favourite(writer, data.tokenizer, text) for text in broken]
-    by = repaired(model, broken, given.seed) | {"favourite": best}
+    tried = list(attempts(model, broken, given.seed))
+    by = {name: [made[name] for made in tried] for name in tried[0]} | {"favourite": best}
+    told = {name: measures(broken, own, best, writer, data.tokenizer) for name, own in by.items()}
     found = results.result(
         model.trained,
         "repair-generated",
         len(broken),
-        {"validity": statistics.share(fine)},
+        told.pop("model"),
         generator={
             "what": "an LSTM that writes token by token",
             **{name: getattr(given, name) for name in ("width", "steps", "seed")},
             "samples": len(new),
+            "validity": statistics.share(fine).to_dict(),
             "nats": {
                 "valid": a_token(writer, data.tokenizer, valid).to_dict(),
                 "broken": a_token(writer, data.tokenizer, broken).to_dict(),
             },
         },
-        by_repairer=plain(
-            {name: measures(broken, own, best, writer, data.tokenizer) for name, own in by.items()}
-        ),
+        others=plain(told),
         examples=[
             dict(zip(["written", *by], row, strict=True))
             for row in zip(broken[:12], *by.values(), strict=False)
@@ -215,7 +199,7 @@ def main() -> None:
     )
     given.out.mkdir(parents=True, exist_ok=True)
     write_json(given.out / "repair-generated.json", found)
-    print(json.dumps(found["by_repairer"], indent=1))
+    print(json.dumps({"model": found["metrics"], **found["others"]}, indent=1))
 
 
 if __name__ == "__main__":

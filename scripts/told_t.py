@@ -72,7 +72,7 @@ def main() -> None:
     first: dict[tuple[str, float], Columns] = {}
     for run in given.runs:
         for row in rows(load(run), given.n, given.draws, given.temperatures, first):
-            found["rows"].append(row)
+            found["rows"].append({"run": run.name} | row)
             named = {name: row[name] for name in ("method", "told", "temperature")}
             print(json.dumps(named | row["metrics"]["hitrate@3"]), flush=True)
             write_json(given.out / "told-t.json", found)

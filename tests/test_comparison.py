@@ -367,6 +367,8 @@ def test_a_copy_without_history_is_told_its_commit(tmp_path: Path, monkeypatch):
     assert checkpoint.commit.__wrapped__() is None
     monkeypatch.setenv("REDRAFT_COMMIT", "abc")
     assert checkpoint.commit.__wrapped__() == "abc"
+    (tmp_path / ".git").mkdir()  # of a history that is older than the files
+    assert checkpoint.commit.__wrapped__() == "abc"
 
 
 def test_one_that_fails_keeps_no_other_from_its_turn(recipes, tmp_path: Path, monkeypatch, capsys):

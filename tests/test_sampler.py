@@ -282,6 +282,14 @@ def test_a_denoiser_that_does_not_infill_is_told_the_share_of_t_or_t(name, told)
     assert watcher.told == (list(times) if told == "t" else [-(-t * 2 // 6) for t in times])
 
 
+@pytest.mark.parametrize(
+    ("infills", "told", "said"), [(False, "s", "share, t, got s"), (True, "t", "what is given")]
+)
+def test_what_no_denoiser_can_be_told_is_refused(infills, told, said):
+    with pytest.raises(UserError, match=said):
+        make_sampler(make_process("uniform"), make_denoiser(infills=infills), told=told)
+
+
 @pytest.mark.parametrize("name", PROCESSES)
 def test_infilling_depends_on_nothing_that_was_masked(name):
     """Masked positions start from noise: what stood there before has no say."""

@@ -241,16 +241,16 @@ def repairs_of_generated() -> str:
         "its favourite, %": ("favourite", ".1f", 100),
         "nats a token, by the LSTM": ("nats", ".2f", 1),
     }
-    names = {"model": "redraft"} | REPAIRERS | {"favourite": "its favourite, an edit away"}
+    by = {"redraft": found["metrics"]} | {
+        title: found["others"][name]
+        for name, title in (REPAIRERS | {"favourite": "its favourite, an edit away"}).items()
+    }
     rows = [
         (
             title,
-            *(
-                with_interval(found["by_repairer"][name][metric], form, scale)
-                for metric, form, scale in titles.values()
-            ),
+            *(with_interval(metrics[name], form, scale) for name, form, scale in titles.values()),
         )
-        for name, title in names.items()
+        for title, metrics in by.items()
     ]
     own = found["generator"]["nats"]
     rows += [

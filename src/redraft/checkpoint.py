@@ -232,10 +232,12 @@ def hardware() -> str:
 
 @cache
 def commit() -> str | None:
-    """Of the checkout that this package runs from; of a copy without history, $REDRAFT_COMMIT."""
+    """$REDRAFT_COMMIT, or that of the checkout this package runs from; a copy may have neither."""
     root = Path(__file__).parents[2]
+    if told := os.environ.get("REDRAFT_COMMIT"):  # history may be older than the files beside it
+        return told
     if not (root / ".git").exists():
-        return os.environ.get("REDRAFT_COMMIT")
+        return None
     try:
         found = subprocess.run(
             ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5

@@ -116,6 +116,9 @@ class NoiseConfig:
         check(0 <= self.forget < 1, f"noise.forget must be in [0, 1), got {self.forget}")
 
 
+Told = Literal["share", "t"]
+
+
 @dataclass(frozen=True)
 class DenoiserConfig:
     width: int = 512
@@ -138,7 +141,7 @@ class DenoiserConfig:
     """Whether it is also told what it believed of the clean sequence one step before."""
     infills: bool = False
     """Whether it also learns to infill: up to half of the sequences have a part that is given."""
-    told: Literal["share", "t"] = "share"
+    told: Told = "share"
     """What time it is told where only a part is drawn, unless it infills.
     share: that share of t, as if so much were noisy; t: as if all were, which is the paper's."""
     evidence: bool = False

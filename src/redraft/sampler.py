@@ -13,12 +13,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from redraft.config import check
+from redraft.config import Told, check
 from redraft.denoiser import Denoiser
 from redraft.errors import UserError
 from redraft.noise.draws import Generators, categorical
@@ -68,7 +68,7 @@ class Sampler:
     """Keeps only the most probable states that make up this mass."""
     renew: float = 0.0
     """Steps from t = renew * T on forget x_t and keep what the denoiser made of it."""
-    told: Literal["share", "t"] = "share"
+    told: Told = "share"
     """What time a denoiser that does not infill is told where only a part is drawn."""
     precision: Literal["float32", "bf16"] = "float32"
     """Arithmetic of the denoiser; reverse steps are in float32, draws in float64."""
@@ -79,6 +79,12 @@ class Sampler:
         check(self.temperature < math.inf, "temperature must be finite, got inf")
         check(0 < self.top_p <= 1, f"top_p must be in (0, 1], got {self.top_p}")
         check(0 <= self.renew <= 1, f"renew must be in [0, 1], got {self.renew}")
+        known = get_args(Told)
+        check(self.told in known, f"told must be one of {', '.join(known)}, got {self.told}")
+        check(
+            self.told == "share" or not self.denoiser.infills,
+            f"this model infills, and is told what is given, got told {self.told}",
+        )
         possible = self.steps is None or 1 <= self.steps <= T
         check(possible, f"steps must be in 1..{T}, got {self.steps}")
         if isinstance(self.process, MarkovProcess):

@@ -89,7 +89,8 @@ def run(
     found: dict[str, Any] = {}
     for number, cases in drawn.items():
         outcomes: dict[str, list[Outcome]] = {}
-        for case, results in attempts(model, cases, seed):
+        tried = attempts(model, [case.broken for case in cases], seed)
+        for case, results in zip(cases, tried, strict=True):
             for name, result in results.items():
                 outcomes.setdefault(name, []).append(outcome(case, result))
             to_go -= 1
@@ -100,16 +101,14 @@ def run(
     return found
 
 
-def attempts(
-    model: Model, cases: Sequence[Case], seed: int
-) -> Iterator[tuple[Case, dict[str, str | None]]]:
-    """Each case with what the model, every baseline and blind search make of it."""
+def attempts(model: Model, texts: Sequence[str], seed: int) -> Iterator[dict[str, str | None]]:
+    """What the model, blind search and every baseline make of each broken string."""
     others, tokens = baselines(), model.tokenizer.tokens[EOS + 1 :]
-    repairs = model.repair([case.broken for case in cases], seed=seed)
-    for number, (case, own) in enumerate(zip(cases, repairs, strict=True)):
-        rules = {name: repair(case.broken) for name, repair in others.items()}
+    repairs = model.repair(texts, seed=seed)
+    for number, (text, own) in enumerate(zip(texts, repairs, strict=True)):
+        rules = {name: repair(text) for name, repair in others.items()}
         rng = np.random.default_rng([seed, number])
-        yield case, {"model": own.result, "any_edit": any_edit(case.broken, tokens, rng), **rules}
+        yield {"model": own.result, "any_edit": any_edit(text, tokens, rng), **rules}
 
 
 # ------------------------------------------------------------------ breaking
